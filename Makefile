@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 AGAINST ?= millstream
 KILLS   ?= 100
 POINTS  ?= 2000
+FAULTS  ?= 100
 SEEDS   ?= 2000
 SEED    ?=
 ONLY    ?=
@@ -27,7 +28,7 @@ PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) support,$(p
 # Without it every process would compile every module anew, and pytest would rewrite every assertion.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-broker dev check check-lint check-measured check-log check-services check-connect check-processing coverage test test-all lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams faults-sql faults-connect power-loss examples wheel docs clean help
+.PHONY: demo demo-broker dev check check-lint check-measured check-log check-services check-connect check-processing coverage test test-all lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams faults-sql faults-connect faults-cluster power-loss simulation examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -38,11 +39,12 @@ help:
 	@echo "make coverage  the tests of make check, and which lines of the whole package they reach"
 	@echo "make test      lint, types and all tests that take no minutes, on the built wheel"
 	@echo "make interop   the slower runs with other clients (Java, Go, JavaScript) and the same tests on Apache Kafka"
-	@echo "make kafka-suite  Apache Kafka's own integration tests against this broker: ONLY=ProduceRequestTest (default: all that fit one broker)"
+	@echo "make kafka-suite  Apache Kafka's own integration tests against this broker: ONLY=ProduceRequestTest (default: all of classes.txt)"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
 	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
+	@echo "make faults-cluster   three brokers and three ZooKeepers: killed, stopped, standing still, cut off: FAULTS=1000 (default: 100; counts add up)"
 	@echo "make power-loss  crash points of the disk under two models: POINTS=10000 (default: 2000; counts add up)"
-	@echo "make simulation  the cluster in simulated time under seeded faults: SEEDS=10000 (default: 2000), SEED=7 for one of them"
+	@echo "make simulation  the cluster in simulated time under seeded faults: SEEDS=10000 (default: 2000), SEED=7 for one of them, TRANSACTIONS=1 for coordinators and their clients"
 	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
 	@echo "make faults-sql, faults-connect   the same for a SQL server that counts, and for a Connect worker with a file source and sink"
 	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
@@ -122,13 +124,13 @@ check-processing:
 coverage: $(VENV)/.editable
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov=millstream
 
-# Most tests wait more than they work: two at a time, a file's tests together, in the order of their names, and
+# Most tests wait more than they work: three at a time, a file's tests together, in the order of their names, and
 # the linters beside them. The slowest tests are named at the end.
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory --jobs=2 check-lint test-all
 
 test-all:
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=10
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=10
 
 lint: $(TOOLS)
 	$(LINT)
@@ -152,6 +154,9 @@ faults: $(VENV)/.dev
 faults-pipeline: $(VENV)/.dev
 	@$(BIN)/python tests/faults/spark/run.py pipeline --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
+faults-cluster: $(TOOLS)
+	@$(BIN)/python tests/faults/cluster/run.py --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+
 power-loss: $(VENV)/.dev
 	@$(BIN)/python tests/faults/power_loss/run.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
@@ -159,7 +164,7 @@ faults-sql faults-connect: $(VENV)/.dev
 	@$(BIN)/python tests/faults/spark/run.py $(@:faults-%=%) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 simulation: $(TOOLS)
-	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED) --verbose,--seeds $(SEEDS))
+	@$(BIN)/python -m tests.simulation.run $(if $(TRANSACTIONS),--transactions) $(if $(SEED),--seed $(SEED) --verbose,--seeds $(SEEDS))
 
 faults-streams: $(VENV)/.dev
 	@$(BIN)/python tests/faults/spark/run.py streams --kills $(KILLS) $(if $(SEED),--seed $(SEED))

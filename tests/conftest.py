@@ -15,6 +15,9 @@ import pytest
 from tests.support import effort, needs
 from tests.support.zookeeper import RunningZooKeeper, temporary_folder
 
+# Spark's drivers live for seconds here: their second compiler would take more time than its code saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # How long one example takes says something about the machine, not about the code.
 hypothesis.settings.register_profile("no deadline", deadline=None, max_examples=effort.examples(100))
 hypothesis.settings.load_profile("no deadline")

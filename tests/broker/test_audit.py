@@ -27,7 +27,7 @@ from millstream.broker.audit import log as audit_log
 from millstream.broker.audit.log import Audit
 from millstream.broker.audit.requests import RESOURCES
 from millstream.broker.audit.sinks import FileSink
-from millstream.broker.rights import NEEDS
+from millstream.broker.authorizer import NEEDS
 from millstream.testing import Broker, BrokerFailed
 from millstream.wire.acls import Operation, ResourceType
 from tests.support.secured import PASSWORD, Secured

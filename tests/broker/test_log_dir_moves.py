@@ -66,12 +66,14 @@ def produce(broker: Broker, count: int, size: int = 1000, first: int = 0) -> Non
 
 
 def numbers(broker: Broker, count: int) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[int] = []
 
     def more() -> bool:
-        for message in consumer.consume(5000, 0.5):
+        for message in consumer.consume(min(5000, count - len(found)), 0.5):
             assert message.error() is None
             found.append(int(message.value().split()[0]))
         return len(found) >= count
@@ -154,10 +156,16 @@ def test_a_topic_that_is_deleted_on_the_way(broker: Broker, admin: ClusterAdmin,
 def test_what_is_refused(admin: ClusterAdmin, folders: list[str]) -> None:
     create(admin)
     ghost = Replica("ghost", 0, 1)
-    answers = admin.alter_replica_log_dirs({replica(): "/no/such", ghost: folders[0], replica(7): folders[0]})
+    # the name of a copy under way would be longer than a file's may be
+    long = Replica("l" * 249, 0, 1)
+    admin.create_if_missing(NewTopic(long.topic, 1, 1))
+    answers = admin.alter_replica_log_dirs(
+        {replica(): "/no/such", ghost: folders[0], replica(7): folders[0], long: folders[0]}
+    )
     codes = {which: error.code if error else None for which, error in answers.items()}
     assert codes == {
         replica(): ErrorCode.log_dir_not_found,
         ghost: ErrorCode.unknown_topic_or_partition,
         replica(7): ErrorCode.unknown_topic_or_partition,
+        long: ErrorCode.invalid_topic_exception,
     }

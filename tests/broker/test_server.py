@@ -16,15 +16,10 @@ import pytest
 
 from millstream.testing import Broker, BrokerFailed
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 from .conftest import Wire
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def run_broker(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
@@ -355,6 +350,22 @@ def test_features_change_their_level(wire: Wire) -> None:
         assert finalized() == first
     assert update(2, only_check=True, transaction_version=(1, 2)) is ErrorCode.none
     assert finalized() == first
+
+
+def test_eligible_leader_replicas_are_a_feature_that_stays_on(wire: Wire) -> None:
+    """Kafka's tools and tests raise it before they count on it, and would otherwise be told it is unknown."""
+    name = "eligible.leader.replicas.version"
+
+    def update(level: int, upgrade_type: int) -> ErrorCode:
+        updates = [{"feature": name, "max_version_level": level, "upgrade_type": upgrade_type}]
+        answer = wire.ask("update_features", timeout=5000, feature_updates=updates, validate_only=False)
+        return answer.error_code
+
+    answer = wire.ask("api_versions", client_software_name="t", client_software_version="1")
+    assert {one.name: one.max_version_level for one in answer.finalized_features}[name] == 1
+    assert {one.name: one.min_version for one in answer.supported_features}[name] == 1
+    assert update(1, 1) is ErrorCode.none
+    assert update(0, 2) is ErrorCode.invalid_update_version
 
 
 def test_without_its_feature_the_consumer_protocol_is_not_served(wire: Wire) -> None:

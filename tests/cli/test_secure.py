@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +102,39 @@ def test_from_nothing_to_a_secured_broker(run: Run, tmp_path: Path) -> None:
         assert password not in broker.log
 
 
+def test_a_certificate_for_a_user(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    assert run("secure", "init", "--dir", str(folder), "--profile", "").code == 0
+    done = run("secure", "certificate", "--dir", str(folder), "--name", "carol")
+    assert done.code == 0, done.err
+    assert done.out == f"Made {folder}/carol.pem: key and certificate of CN=carol, good for 365 days.\n"
+    path = folder / "carol.pem"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.verify_mode = ssl.CERT_REQUIRED
+    for context, key in ((server, folder / "broker.pem"), (client, path)):
+        context.load_verify_locations(folder / "ca.pem")
+        context.load_cert_chain(key)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+    ]
+    for _ in range(4):  # flights of a handshake, and what is left of it
+        for side in sides:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert sides[0].getpeercert()["subject"] == ((("commonName", "carol"),),)  # type: ignore[index]
+    for words in (
+        ("--name", "carol"),
+        ("--name", "../x"),
+        ("--name", "dave", "--days", "0"),
+        ("--name", "erin", "--dir", str(tmp_path)),
+    ):
+        assert run("secure", "certificate", "--dir", str(folder), *words).code in (1, 2)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["made"]
+
+
 def test_kip_900() -> None:
     made = parse_add_scram("SCRAM-SHA-256=[name=alice,iterations=8192,salt=MTIzNA==,password=a=b]")
     assert made.user == "alice"
@@ -143,6 +178,8 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
     os.environ["MILLSTREAM_DATA_DIR"] = str(one.home.path)
     try:
         registry, rest = states["registry"].address, states["rest"].address
+        assert all(states[name].address.startswith("https://") for name in ("registry", "rest", "console"))
+        trusted = ssl.create_default_context(cafile=str(one.home.path / "secure" / "ca.pem"))
         assert run("-p", "up", "topics", "--create", "--topic", "words").out == "Created topic words.\n"
         # API keys and tokens need no further setting.
         assert run("-p", "up", "service-accounts", "create", "writer").code == 0
@@ -156,6 +193,7 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
                 json={"schema": '{"type": "string"}'},
                 auth=auth,
                 timeout=30,
+                verify=trusted,
             )
 
         def send() -> httpx.Response:
@@ -165,6 +203,7 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
                 headers={"content-type": "application/vnd.kafka.avro.v2+json"},
                 auth=auth,
                 timeout=30,
+                verify=trusted,
             )
 
         assert register().status_code == send().status_code == 403
@@ -176,16 +215,33 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
         token = run("-p", "up", "delegation-tokens", "--create", "--max-life-time-period", "-1")
         assert token.code == 0, token.err
         for name in ("registry", "rest", "console"):
-            assert httpx.get(f"{states[name].address}/metrics", timeout=30).status_code == 200
-            assert httpx.get(f"{states[name].address}/topics", timeout=30).status_code in (303, 401)
+            url = states[name].address
+            assert httpx.get(f"{url}/metrics", timeout=30, verify=trusted).status_code == 200
+            assert httpx.get(f"{url}/topics", timeout=30, verify=trusted).status_code in (303, 401)
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                httpx.get(f"{url}/metrics", timeout=30)
 
         admin = read_properties(str(one.home.path / "secure" / "admin.properties"))
         password = admin["sasl.jaas.config"].split('password="')[1][:-2]
-        with Client(base_url=states["console"].address, timeout=30, follow_redirects=True) as browser:
+        with Client(
+            base_url=states["console"].address, timeout=30, follow_redirects=True, verify=trusted
+        ) as browser:
             assert browser.form("/login", name="admin", password=password).status_code == 200
             # At the console's next sample of the cluster; the registry knows the console.
             wait_until(lambda: "words" in browser.get("/topics").text)
             wait_until(lambda: "words-value" in browser.get("/schemas").text)
+            # And it reads the metrics of the others, whose certificates it trusts.
+            up_now = browser.get("/metrics/all").text
+            assert all(
+                f'millstream_service_up{{service="{name}"}} 1.0' in up_now for name in ("rest", "broker")
+            )
+        # The command line knows where the registry is, whom to trust, and who it is.
+        by_schema = ("--reader-property", 'value.schema={"type": "string"}', "--value-format", "avro")
+        wrote = run("-p", "up", "console-producer", "--topic", "words", *by_schema, stdin='"b"\n')
+        assert wrote.code == 0, wrote.err
+        examined = {found["what"]: found["state"] for found in json.loads(run("doctor", "-o", "json").out)}
+        for what in ("Certificate broker.pem", "Passwords and keys", "Encryption"):
+            assert examined[what] == "ok"
         # Without a login there is nothing to be had.
         plain = run("topics", "--list", "--bootstrap-server", states["broker"].address)
         assert plain.code == 1
@@ -215,7 +271,9 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
     before = rest_file.read_text()
     rest_file.write_text("".join(line for line in before.splitlines(True) if "authentication." not in line))
     (one.home.path / "secure" / "broker.properties").unlink()
-    again = up("--secure").ready()  # the same certificates and users
+    # The same certificates and users; TLS of the HTTP services is left to somebody else.
+    again = up("--secure", "--plain-http").ready()
+    assert all(again.service(name).address.startswith("http://") for name in ("registry", "rest", "console"))
     assert sorted(rest_file.read_text().split()) == sorted(before.split())
     assert again.stop()[0] == 0
 
@@ -226,3 +284,28 @@ def test_a_broker_with_data_is_not_secured_over_its_head(up: Callable[..., Up]) 
     _, err = refused.process.communicate(timeout=60)
     assert refused.process.returncode == 1
     assert "has run without --secure" in err
+
+
+def test_doctor_knows_certificates_and_secrets(tmp_path: Path) -> None:
+    from millstream.cli.doctor_security import security
+    from millstream.up.data_folders import DataFolder
+    from tests.client.certificates import Authority
+
+    home = DataFolder(tmp_path)
+    assert [*security(home)] == []
+    folder = tmp_path / "secure"
+    folder.mkdir(mode=0o700)
+    authority = Authority(folder)
+    authority.pem.rename(folder / "ca.pem")
+    authority.issue("broker", days=-1)
+    (folder / "client.pem").write_text("nothing")
+    found = {one.what: one for one in security(home)}
+    assert found["Certificate ca.pem"].state == "warning"  # one day is left
+    assert found["Certificate broker.pem"].state == "problem"
+    assert "expired on" in found["Certificate broker.pem"].found
+    assert "127.0.0.1" in found["Certificate broker.pem"].found
+    assert found["Certificate client.pem"].state == "problem"
+    assert found["Passwords and keys"].state == "ok"  # nobody else can enter the folder
+    folder.chmod(0o755)
+    (folder / "client.pem").chmod(0o644)
+    assert {one.what: one for one in security(home)}["Passwords and keys"].state == "problem"

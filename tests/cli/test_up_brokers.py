@@ -1,10 +1,19 @@
 """`millstream up --brokers N`: several brokers and ZooKeeper under one supervisor."""
 
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from millstream.cli.errors import CommandFailed
+from millstream.cli.secure_platform import secured, secured_size
+from millstream.cluster.image import Image
+from millstream.cluster.local_store import LocalStore
+from millstream.cluster.offline import load_image
+from millstream.settings.properties import read_properties
+from millstream.up.data_folders import DataFolder
 from millstream.up.several_brokers import (
     CannotChange,
     Size,
@@ -14,10 +23,11 @@ from millstream.up.several_brokers import (
     remembered,
     table,
 )
-from millstream.up.supervisor import CannotStart, choose
+from millstream.up.supervisor import CannotStart, Supervisor, choose
+from tests.support.waiting import wait_until
 
 from .conftest import Run
-from .test_up import Up
+from .test_up import Up, up  # noqa: F401
 
 
 def test_how_many() -> None:
@@ -85,7 +95,6 @@ def test_choosing_brokers() -> None:
     [
         (["--brokers", "x"], "--brokers x"),
         (["--brokers", "3", "--zookeepers", "2"], "--zookeepers 2"),
-        (["--brokers", "3", "--secure"], "--secure runs one broker"),
         (["--brokers", "2", "--set", "broker.num.partition=3"], "num.partitions"),
     ],
 )
@@ -130,3 +139,85 @@ def test_one_broker_becomes_three(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert code == 0 and "killing" not in err
     refused = run("up", *words, "--brokers", "2")
     assert refused.code == 1 and "reassign-partitions" in refused.err
+
+
+# --- secured ------------------------------------------------------------------------------------------------
+
+
+def test_one_secured_broker_becomes_two(tmp_path: Path) -> None:
+    """The user as which they log in to each other is added before the first one runs again."""
+    alone = secured(choose(["broker"], [], table(Size())), tmp_path, ["127.0.0.1"])
+    assert "User:broker" not in alone[0].settings["super.users"]
+    two = secured(choose(["broker"], [], table(Size(2, 1))), tmp_path, ["127.0.0.1"])
+    assert [service.local for service in two] == [True, False, False]
+    assert len({service.settings["ssl.keystore.location"] for service in two[1:]}) == 1
+
+    async def users() -> Image:
+        store = await LocalStore.open(tmp_path / "broker" / "millstream-metadata")
+        try:
+            return await load_image(store)
+        finally:
+            await store.close()
+
+    assert "broker" in {user for user, _ in asyncio.run(users()).scram}
+    secrets = read_properties(str(tmp_path / "secure" / "broker.properties"))
+    assert secrets["millstream.zookeeper.digest"].startswith("broker:")
+    again = secured(choose(["broker"], [], table(Size(2, 1))), tmp_path, ["127.0.0.1"])
+    assert [service.settings for service in again] == [service.settings for service in two]
+    assert read_properties(str(tmp_path / "secure" / "broker.properties")) == secrets
+    with pytest.raises(CommandFailed, match="are secured: millstream up --secure"):
+        secured_size(Size(2, 1), tmp_path, False)
+
+
+def test_zookeepers_of_secured_brokers_listen_for_this_machine_alone(tmp_path: Path) -> None:
+    services = table(Size(2, 3))
+    chosen = secured(choose(["broker"], [], services), tmp_path / "data", ["127.0.0.1"])
+    supervisor = Supervisor(
+        DataFolder(tmp_path / "data"),
+        chosen,
+        host="0.0.0.0",  # noqa: S104
+        port_base=0,
+        table=services | {service.name: service for service in chosen},
+    )
+    supervisor._release_ports()
+    for supervised in supervisor.supervised:
+        words = " ".join(supervised._command)
+        if supervised.service.name.startswith("zookeeper"):
+            assert "clientPortAddress=127.0.0.1 " in words and words.count("=127.0.0.1:") == 3
+            assert "0.0.0.0" not in words  # noqa: S104
+        else:
+            assert "zookeeper.connect=127.0.0.1:" in words and "/millstream " in words
+            assert "listeners=SASL_SSL://0.0.0.0:" in words
+
+
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_two_secured_brokers(
+    up: Callable[..., Up],  # noqa: F811
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """They replicate, the registry is a user of its own, and ZooKeeper tells strangers nothing."""
+    one = up("--secure", "--brokers", "2", "--only", "broker,registry").ready()
+    monkeypatch.setenv("MILLSTREAM_DATA_DIR", str(one.home.path))
+    assert run("-p", "up", "topics", "--create", "--topic", "words").code == 0
+    assert run("-p", "up", "console-producer", "--topic", "words", stdin="kept\n").code == 0
+
+    def in_sync() -> bool:
+        described = run("-p", "up", "topics", "--describe", "--topic", "words").out
+        return len(described.rpartition("Isr: ")[2].split()[0].split(",")) == 2
+
+    wait_until(in_sync)
+    wait_until(lambda: "_schemas" in run("-p", "up", "topics", "--list").out)
+    for name in ("broker", "broker-2"):
+        address = one.service(name).address
+        assert run("topics", "--list", "--bootstrap-server", address).code != 0, name
+    where = ("--zookeeper-connect", f"{one.service('zookeeper').address}/millstream")
+    refused = run("metadata", "dump", *where)
+    assert refused.code == 1 and "Topic" not in refused.out, refused
+    secret = read_properties(str(one.home.path / "secure" / "broker.properties"))
+    dumped = run("metadata", "dump", *where, "--zookeeper-digest", secret["millstream.zookeeper.digest"])
+    assert '"words"' in dumped.out, dumped.err
+    logs = "".join(one.home.log_of(name).read_text() for name in ("broker", "broker-2"))
+    assert secret["millstream.zookeeper.digest"].partition(":")[2] not in logs

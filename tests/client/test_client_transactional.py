@@ -39,6 +39,13 @@ def topic(cluster):
     return name
 
 
+@pytest.fixture(autouse=True, params=[1, 2], ids=lambda version: f"protocol {version}")
+def protocol(request, monkeypatch):
+    """All tests in both forms of the protocol: of those that say nothing else, every producer may use it."""
+    monkeypatch.setitem(TransactionalProducer.__init__.__kwdefaults__, "newest", request.param)
+    return request.param
+
+
 @pytest.fixture
 def name():
     return f"tx-{uuid.uuid4().hex[:8]}"
@@ -209,9 +216,9 @@ def test_offsets_of_a_topic_that_was_deleted_fail_at_once(cluster, topic, name, 
     assert committed(cluster, topic) == [b"1"]
 
 
-def test_many_commits_take_three_sends_and_no_search(cluster, topic, name, monkeypatch):
-    """What begins all transactions leaves in one piece, what is in them in another, their ends in a third,
-    and nobody is looked for."""
+def test_many_commits_take_few_sends_and_no_search(cluster, topic, name, protocol, monkeypatch):
+    """What begins all transactions leaves in one piece (in the second protocol there is nothing of it), what
+    is in them in another, their ends in a third, and nobody is looked for."""
     producers = [TransactionalProducer(cluster, f"{name}-{number}") for number in range(5)]
 
     def commits(value):
@@ -233,11 +240,66 @@ def test_many_commits_take_three_sends_and_no_search(cluster, topic, name, monke
     monkeypatch.setattr(PlainTransport, "send", lambda *given: (sends.append(1), send(*given))[1])
     monkeypatch.setattr(Coordinators, "_find", lambda _self, keys: pytest.fail(f"looks for {keys}"))
     assert commit_all(cluster, commits(2)) == {}
-    assert len(sends) == 3
+    assert len(sends) == (3 if protocol == 1 else 2)
     monkeypatch.undo()
     assert committed(cluster, topic) == [
         b"%d-%d" % (value, number) for value in (1, 2) for number in range(5)
     ]
+
+
+def test_few_records_for_one_partition_leave_in_one_batch(cluster, topic, name, monkeypatch):
+    """Of several commits of a shared producer. Batches stay as they are, and what is much becomes several."""
+    producer = TransactionalProducer(cluster, name, shared=True)
+    producer.begin()
+    requests = []
+    pack = TransactionalProducer.pack_and_send
+    monkeypatch.setattr(
+        TransactionalProducer, "pack_and_send", lambda *given: (requests.append(given[2]), pack(*given))[1]
+    )
+
+    def commits(size):
+        values = [bytes([number]) * size for number in range(3)]
+        few = [
+            {TopicPartition(topic, 0): [Record(0, 5, b"k", value) for value in some]}
+            for some in (values[:1], values[1:])
+        ]
+        works = [
+            TransactionCommit(producer, [], name, {TopicPartition(topic, at): 1}, few=mine)
+            for at, mine in enumerate(few)
+        ]
+        return works, values
+
+    small, values = commits(3)
+    small[0].rounds = [{TopicPartition(topic, 1): batch(b"batch")}]
+    assert commit_all(cluster, small) == {}
+    assert len(requests) == 1
+    assert all(work.sent[TopicPartition(topic, 0)].offset == 0 for work in small)
+    assert small[0].partitions == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+    large, more = commits(60_000)
+    assert commit_all(cluster, large) == {}
+    assert len(requests) == 4
+    assert committed(cluster, topic) == values + more
+    assert committed(cluster, topic, 1) == [b"batch"]
+
+
+def test_few_records_of_whoever_is_not_at_fault_are_written(cluster, topic, name):
+    """One of two commits is refused: the other has a transaction of its own, and hears where it is."""
+    producer = TransactionalProducer(cluster, name, shared=True)
+    producer.begin()
+    works = [
+        TransactionCommit(
+            producer,
+            [],
+            name,
+            {TopicPartition(topic, number): 1},
+            few={TopicPartition(topic, number): [Record(0, 5, None, value)]},
+        )
+        for number, value in enumerate((b"fine", bytes(2 << 20)))
+    ]
+    assert commit_all(cluster, works).keys() == {1}
+    assert committed(cluster, topic) == [b"fine"]
+    assert works[0].sent.keys() == {TopicPartition(topic, 0)}
+    assert _offsets(cluster, name) == {0: 1}
 
 
 def _answers(monkeypatch, change):
@@ -328,3 +390,60 @@ def test_a_coordinator_that_is_away_at_the_end_is_reported(cluster, topic, name,
 
     monkeypatch.setattr("millstream.client.transaction_commits.end_all", away)
     assert commit_all(cluster, [work])[0].code is ErrorCode.coordinator_not_available
+
+
+def test_every_end_gives_a_producer_another_epoch(cluster, topic, name, protocol):
+    """In the second protocol: whatever is late of one transaction cannot become a part of the next."""
+    work = _work(cluster, topic, name, 0, [b"a"])
+    producer, before = work.producer, work.producer.producer_epoch
+    for number in range(3):
+        work.rounds = [{TopicPartition(topic, 0): batch(b"%d" % number)}]
+        assert commit_all(cluster, [work]) == {}
+    producer.send_batches({TopicPartition(topic, 0): batch(b"gone")})
+    producer.abort()
+    producer.begin_next()
+    assert producer.producer_epoch == before + (4 if protocol == 2 else 0)
+    late = TransactionalProducer.resume(cluster, producer.handle())
+    late.producer_epoch = before
+    if protocol == 2:
+        with pytest.raises(KafkaError) as refused:
+            late.send_batches({TopicPartition(topic, 0): batch(b"late")})
+        assert is_fenced(refused.value)
+    work.rounds = [{TopicPartition(topic, 0): batch(b"3")}]
+    assert commit_all(cluster, [work]) == {}
+    assert committed(cluster, topic) == [b"0", b"1", b"2", b"3"]
+
+
+def test_several_brokers_are_told_what_belongs_to_a_transaction(cluster, topic, name, protocol, monkeypatch):
+    """A coordinator adds to a transaction once at a time: brokers that ask it at the same moment would be
+    refused. So in both protocols it is told first, if the requests have more than one broker."""
+    work = _work(cluster, topic, name, 0, [b"a"])
+    assert commit_all(cluster, [work]) == {}
+    home = work.producer.coordinator()
+    monkeypatch.setattr(TransactionalProducer, "coordinator", lambda _self: home + 1)
+    asked = []
+
+    def connection(_self, node):
+        asked.append(node)
+        return real(_self, home)
+
+    real = Cluster.connection
+    cluster.nodes[home + 1] = cluster.nodes[home]
+    monkeypatch.setattr(Cluster, "connection", connection)
+    work.rounds = [{TopicPartition(topic, 0): batch(b"b")}]
+    assert commit_all(cluster, [work]) == {}
+    assert asked[0] == home + 1
+    assert work.producer.announced == set()
+    assert committed(cluster, topic) == [b"a", b"b"]
+
+
+def test_an_end_whose_answer_got_lost_is_asked_for_again(cluster, topic, name, protocol, monkeypatch):
+    """Whoever ends a transaction twice hears the same epoch."""
+    work = _work(cluster, topic, name, 0, [b"a"])
+    handle = work.producer.handle()
+    work.producer.announce([TopicPartition(topic, 0)])
+    identities = [{}, {}]
+    for heard in identities:
+        assert end_all(cluster, [handle], True, identities=heard) == {}
+    assert identities[0] == identities[1]
+    assert bool(identities[0]) is (protocol == 2)

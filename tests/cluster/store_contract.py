@@ -288,20 +288,37 @@ class SharedStoreContract(StoreContract):
 
     async def test_whoever_is_deposed_has_to_campaign_again(self, open_store: Opener) -> None:
         one, two, three = [await open_store() for _ in range(3)]
-        for broker_id, store in enumerate((one, two, three), 1):
-            await store.register(broker_id, b"data")
+        epochs = [await store.register(number, b"data") for number, store in enumerate((one, two, three), 1)]
         await one.campaign()
         second = asyncio.create_task(two.campaign())
         await let_tasks_run()
-        await three.depose(2)  # which does not lead
+        await three.depose(2, epochs[1])  # which does not lead
         assert not second.done()
-        await asyncio.gather(three.depose(1), two.depose(1))  # the log decides what becomes of broker 1
+        await asyncio.gather(
+            three.depose(1, epochs[0]), two.depose(1, epochs[0])
+        )  # the log decides what becomes of broker 1
         async with asyncio.timeout(60):
             await second
         again = asyncio.create_task(one.campaign())
-        await three.depose(1)
+        await three.depose(1, epochs[0])
         await let_tasks_run()
         assert not again.done()
         await two.close()
         async with asyncio.timeout(60):
             await again
+
+    async def test_whoever_is_back_is_not_deposed_for_its_earlier_life(self, open_store: Opener) -> None:
+        """The accuser has seen the earlier one die, and is late."""
+        one, two = await open_store(), await open_store()
+        earlier = await one.register(1, b"data")
+        await one.campaign()
+        await one.close()
+        again = await open_store()
+        assert await again.register(1, b"data") > earlier
+        await again.campaign()
+        await two.register(2, b"data")
+        second = asyncio.create_task(two.campaign())
+        await two.depose(1, earlier)
+        await let_tasks_run()
+        assert not second.done()
+        second.cancel()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millstream.cluster import driver, local_file
+from millstream.cluster import driver, local_file, metadata_records, metadata_snapshots
 from millstream.cluster.commands import (
     OK,
     AllocateProducerIds,
@@ -21,12 +21,15 @@ from millstream.cluster.commands import (
     ConfigOp,
     CreateTopics,
     DeleteTopics,
+    FeatureUpdate,
     NewTopic,
     Resource,
     TopicCreated,
+    UpdateFeatures,
+    UpgradeType,
 )
 from millstream.cluster.controller import Context
-from millstream.cluster.driver import KEEP_ENTRIES, Controller
+from millstream.cluster.driver import Controller
 from millstream.cluster.image import Delta, Image
 from millstream.cluster.local_store import LocalStore
 from millstream.cluster.metadata_records import (
@@ -39,8 +42,9 @@ from millstream.cluster.metadata_records import (
     decode,
     encode,
 )
+from millstream.cluster.metadata_snapshots import KEEP_ENTRIES
 from millstream.cluster.registration import Registration, command_for
-from millstream.cluster.store import Entry, IdTaken, Member, MetadataStore, StoreBroken
+from millstream.cluster.store import Entry, IdTaken, Member, MetadataStore, StoreBroken, UnsupportedLevel
 from millstream.wire.errors import ErrorCode, KafkaError
 from tests.support.memory_store import Hub, MemoryStore
 from tests.support.waiting import let_tasks_run, wait_until_async
@@ -339,6 +343,59 @@ async def test_a_registration_that_cannot_be_read_is_ignored(start: Start) -> No
     assert one.leading and not one._failed.done()
 
 
+async def test_a_refused_broker_is_let_in_when_the_level_is_lowered(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its registration stays as it is. The life before it ends although the next one is refused."""
+    levels = {"x": (0, 3)}
+    context = Context(supported_features=levels)
+    one, store = await start.shared(1, context=context, features=levels)
+    two, _ = await start.shared(2, features=levels)
+    two.stay_away()
+    await one.submit(UpdateFeatures([FeatureUpdate("x", 3, UpgradeType.UPGRADE)]))
+    older = registration(features={"x": (0, 2)})
+    store.hub.members[2] = Member(2, two.broker_epoch + 100, older.encode())
+    store.hub.wake()
+    await wait_until_async(lambda: set(one.image.brokers) == {1})
+    refusal = "broker 2 is not let in: the cluster uses x level 3, and broker 2 supports 0 to 2"
+    await wait_until_async(lambda: refusal in caplog.text)
+    await one.submit(new_topic("a"))
+    await one.submit(UpdateFeatures([FeatureUpdate("x", 2, UpgradeType.SAFE_DOWNGRADE)]))
+    await wait_until_async(lambda: 2 in one.image.brokers)
+    assert caplog.text.count("is not let in") == 1
+
+
+async def test_a_level_that_changes_before_the_members_are_known_declares_nobody_dead(start: Start) -> None:
+    """Neither those of an earlier time as the leader, nor none at all, are the members."""
+    one, _ = await start.shared(1)
+    two, _ = await start.shared(2)
+    await wait_until_async(lambda: 2 in one.image.brokers)
+    watcher = one._watcher
+    watcher._members = {1: start.hub.members[1]}
+    watcher.begin()
+    watcher.levels_changed()
+    looking = asyncio.create_task(watcher.look_again())
+    await let_tasks_run()
+    looking.cancel()
+    await one.submit(new_topic("a"))
+    assert set(one.image.brokers) == {1, 2} and one.image.brokers[2].epoch == two.broker_epoch
+
+
+async def test_a_broker_that_cannot_follow_a_new_level_ends(start: Start) -> None:
+    """It was away when an administrator raised it, or it would have been asked."""
+    levels = {"x": (0, 3)}
+    one, _ = await start.shared(1, context=Context(supported_features=levels), features=levels)
+    two, second = await start.shared(2, features={"x": (0, 2)})
+    second.barred = True
+    second.expire()
+    await wait_until_async(lambda: 2 not in one.image.brokers)
+    await one.submit(UpdateFeatures([FeatureUpdate("x", 3, UpgradeType.UPGRADE)]))
+    async with asyncio.timeout(60):
+        problem = await two.failed()
+    assert isinstance(problem, UnsupportedLevel)
+    assert str(problem).startswith("the cluster uses x level 3, and broker 2 supports 0 to 2")
+
+
 async def test_a_broker_whose_id_is_anothers_now_ends(start: Start) -> None:
     one, _ = await start.shared(1)
     two, store = await start.shared(2)
@@ -556,7 +613,9 @@ async def test_a_snapshot_that_is_written_during_the_start(
         calls += 1
         found = await read()
         if calls == 1:
-            await first.compact(one.image.version, list(driver.encode_chunks(one.image.records())), 0)
+            await first.compact(
+                one.image.version, list(metadata_records.encode_chunks(one.image.records())), 0
+            )
         return found
 
     monkeypatch.setattr(store, "snapshot", snapshot)
@@ -629,7 +688,7 @@ async def test_the_log_is_compacted(start: Start, caplog: pytest.LogCaptureFixtu
 
 async def test_many_records_are_compacted_early(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what a start has to read stays in proportion to what there is."""
-    monkeypatch.setattr(driver, "SNAPSHOT_RECORDS", 100)
+    monkeypatch.setattr(metadata_snapshots, "SNAPSHOT_RECORDS", 100)
     controller = await start.local()
     for number in range(30):
         [reply] = await controller.submit(new_topic("again", 20))

@@ -153,6 +153,31 @@ class Generator:
         return {"null": None, "date": {"date": 1604000000123}, "dec": {"dec": "1.50"}}[kind]
 
 
+_DEFAULTS: dict[str, Any] = {
+    "int8": 7,
+    "int16": -300,
+    "int32": 70000,
+    "int64": 1604000000123,
+    "float": 1.5,
+    "double": -0.25,
+    "boolean": True,
+    "string": "d",
+    "bytes": "YWJj",
+}
+
+
+class WithDefaults(Generator):
+    """Many of its fields have a default, and many of those are null."""
+
+    def schema_and_value(self, depth: int = 2) -> tuple[dict[str, Any], Any]:
+        schema, value = super().schema_and_value(depth)
+        if "name" not in schema and schema["type"] in _DEFAULTS and self.random.random() < 0.5:
+            schema = schema | {"default": _DEFAULTS[schema["type"]]}
+            if schema["optional"] and self.random.random() < 0.6:
+                value = None
+        return schema, value
+
+
 def casts() -> Iterator[Case]:
     for kind, values in VALUES.items():
         for target in CASTS:
@@ -350,8 +375,8 @@ def insert_configs(maker: random.Random) -> dict[str, str]:
     return config
 
 
-def at_random(seed: int, count: int) -> Iterator[Case]:
-    generator = Generator(seed)
+def at_random(seed: int, count: int, of: type[Generator] = Generator) -> Iterator[Case]:
+    generator = of(seed)
     maker = generator.random
     names = ["id", "name", "at", "amount", "note", "a.b", "none"]
 
@@ -390,7 +415,7 @@ def at_random(seed: int, count: int) -> Iterator[Case]:
     for _ in range(count):
         name = maker.choice(list(configs))
         config = configs[name]()
-        if maker.random() < 0.2:
+        if maker.random() < (0.2 if of is Generator else 0.6):
             config["replace.null.with.default"] = maker.choice(["false", "true"])
         if maker.random() < 0.55:
             one = sv(*generator.struct())
@@ -403,6 +428,42 @@ def at_random(seed: int, count: int) -> Iterator[Case]:
         if maker.random() < 0.1:
             whole["timestamp"] = None
         yield transform(name + target, config, whole)
+
+
+def chosen_fields() -> Iterator[Case]:
+    """Every type of a field, null and not, through each transform that looks into fields."""
+    every: list[tuple[dict[str, Any], Any]] = [
+        *((simple(kind), value) for kind, held in VALUES.items() for value in held[:3]),
+        *((schema, value) for schema, held in LOGICAL.values() for value in held[:2]),
+        ({"type": "array", "items": simple("int32"), "optional": False}, {"list": [{"i32": 1}]}),
+        (
+            {"type": "map", "keys": simple("string"), "values": simple("int32"), "optional": False},
+            {"map": [[{"str": "k"}, {"i32": 1}]]},
+        ),
+        (struct(field("x", simple("int32"))), {"struct": {"x": {"i32": 1}}}),
+    ]
+    transforms = (
+        ("MaskField$Value", {"fields": "f"}),
+        ("MaskField$Value", {"fields": "f", "replacement": "7"}),
+        ("MaskField$Value", {"fields": "f", "replacement": "1.5"}),
+        ("MaskField$Value", {"fields": "f", "replacement": "word"}),
+        ("HeaderFrom$Value", {"fields": "f", "headers": "h", "operation": "move"}),
+        ("HeaderFrom$Value", {"fields": "f", "headers": "h", "operation": "copy"}),
+        ("ExtractField$Value", {"field": "f"}),
+        ("ValueToKey", {"fields": "f"}),
+        ("ReplaceField$Value", {"renames": "f:g"}),
+        ("Flatten$Value", {}),
+        ("HoistField$Value", {"field": "all"}),
+    )
+    for schema, value in every:
+        for name, config in transforms:
+            for optional, held in ((False, value), (True, value), (True, None)):
+                whole = struct(field("f", schema | {"optional": optional}), field("g2", simple("string")))
+                content = {"struct": {"f": held, "g2": {"str": "x"}}}
+                yield transform(name, config, record(sv(whole, content)))
+            if "name" not in schema and schema["type"] in PLAIN:
+                yield transform(name, config, record(plain_map(f=value, g2={"str": "x"})))
+                yield transform(name, config, record(plain_map(f=None)))
 
 
 # ruff: noqa: E501
@@ -450,6 +511,33 @@ def converters() -> Iterator[Case]:
             "schema": None,
             "value": generator.plain(),
         }
+    others = WithDefaults(17)
+    for turn in range(300):
+        schema, value = others.struct()
+        config = {
+            "schemas.enable": "true" if turn % 2 else "false",
+            "decimal.format": "NUMERIC" if turn % 3 == 0 else "base64",
+            "replace.null.with.default": "false" if turn % 5 < 2 else "true",
+        }
+        yield {"do": "from_connect", "class": json, "config": config, "schema": schema, "value": value}
+    for encoding in ("UTF-16", "ISO-8859-1", "US-ASCII", "UTF-16LE"):
+        config = {"converter.encoding": encoding}
+        text = "org.apache.kafka.connect.storage.StringConverter"
+        for value in VALUES["string"]:
+            yield {
+                "do": "from_connect",
+                "class": text,
+                "config": config,
+                "schema": simple("string"),
+                "value": value,
+            }
+        for data in (b"", b"abc", b"\xff\xfea\x00", "\u20ac".encode("utf-16"), b"\xe9"):
+            yield {
+                "do": "to_connect",
+                "class": text,
+                "config": config,
+                "data": base64.b64encode(data).decode(),
+            }
     with_default = simple("string", optional=True, default="d")
     for replace in ("true", "false"):
         config = {"schemas.enable": "true", "replace.null.with.default": replace}
@@ -597,6 +685,7 @@ def all_cases() -> dict[str, list[Case]]:
         "cast": list(casts()),
         "timestamps": list(timestamps()),
         "transforms": [*by_hand(), *at_random(7, 900)],
+        "fields": [*chosen_fields(), *at_random(11, 1500, WithDefaults)],
         "values": list(values()),
         "converters": list(converters()),
     }

@@ -1,7 +1,7 @@
-"""Records the vectors anew: `python tests/connect/record.py`. Needs mvn, javac and java.
+"""Records the vectors anew: `python tests/connect/record.py [NAME ...]`. Needs mvn, javac and java.
 
-Asks Kafka's own classes (tests/interop/connect-java) about every case of `cases.py` and writes
-vectors/*.jsonl.gz.
+Asks Kafka's own classes (tests/interop/connect-java) about every case of `cases.py`, and a worker of Kafka's,
+on a broker of ours, about every configuration of `validations.py`. Writes vectors/*.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import httpx
+
+from millstream.testing import Broker
+from tests.connect import validations
 from tests.connect.cases import Case, all_cases
+from tests.interop.test_connect import JavaWorker
 
 FOLDER = Path(__file__).with_name("vectors")
 JAVA = Path(__file__).parents[1] / "interop" / "connect-java"
@@ -36,8 +41,31 @@ def record(cases: list[Case], class_path: str) -> list[Case]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def record_validations(class_path: str, folder: Path) -> list[Case]:
+    recorded: list[Case] = []
+    with Broker() as broker:
+        worker = JavaWorker(class_path, broker.bootstrap_servers, "record", folder)
+        try:
+            worker.start()
+            for settings in validations.cases():
+                plugin = settings["connector.class"]
+                url = f"http://127.0.0.1:{worker.port}/connector-plugins/{plugin}/config/validate"
+                body = httpx.put(url, json=settings, timeout=60).raise_for_status().json()
+                recorded.append({"settings": settings, "out": validations.compact(body)})
+        finally:
+            worker.stop()
+    return recorded
+
+
+def write(name: str, recorded: list[Case]) -> None:
+    data = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in recorded).encode()
+    (FOLDER / f"{name}.jsonl.gz").write_bytes(gzip.compress(data, 9, mtime=0))
+    print(f"{name}: {len(recorded)}")
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    wanted = sys.argv[1:] or [*all_cases(), "validation"]
     with tempfile.TemporaryDirectory() as folder:
         jars = Path(folder) / "class-path"
         command = ["mvn", "-B", "-q", "-f", str(JAVA / "pom.xml"), "dependency:build-classpath"]
@@ -45,10 +73,10 @@ def main() -> None:
         source = JAVA / "src" / "Recorder.java"
         subprocess.run(["javac", "-nowarn", "-d", folder, "-cp", jars.read_text(), str(source)], check=True)
         for name, cases in all_cases().items():
-            recorded = record(cases, f"{folder}:{jars.read_text()}")
-            data = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in recorded).encode()
-            (FOLDER / f"{name}.jsonl.gz").write_bytes(gzip.compress(data, 9, mtime=0))
-            print(f"{name}: {len(recorded)}")
+            if name in wanted:
+                write(name, record(cases, f"{folder}:{jars.read_text()}"))
+        if "validation" in wanted:
+            write("validation", record_validations(jars.read_text(), Path(folder)))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from millstream.connect.config.config_def import (
     ValidList,
     ValidString,
 )
+from millstream.connect.config.java_regex import ValidRegex, compile_regex
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Type
 
@@ -64,3 +65,26 @@ def test_validate_names_everything_that_is_wrong() -> None:
     ]
     assert found["mode"].value == "bulk"
     assert not found["mode"].errors
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        (r"\p{Alpha}+-\p{Digit}", "orders-7", True),
+        (r"[\p{Upper}_]+", "A_B", True),
+        (r"\P{Alpha}+", "123", True),
+        (r"\Qa.b\E.*", "a.bc", True),
+        (r"\Qa.b\E.*", "axbc", False),
+        (r"(?<first>a)(?<!b)c", "ac", True),
+        (r"\w+", "caf\u00e9", False),  # ASCII, as in Java
+        (r"a\z", "a", True),
+        (r"[]a]+", "]a", True),
+    ],
+)
+def test_patterns_of_java(pattern: str, text: str, matches: bool) -> None:
+    assert (compile_regex(pattern).fullmatch(text) is not None) is matches
+
+
+def test_a_class_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Invalid regex: \\p\{Sc\} is not supported here"):
+        ValidRegex()("regex", r"\p{Sc}")

@@ -63,9 +63,9 @@ def test_the_fast_path_equals_the_full_one(seed: int, with_default: str) -> None
     rng = random.Random(seed)
     settings = {"replace.null.with.default": with_default}
     warm = JsonConverter(settings)
-    usual = '{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}'
-    warm.to_connect("t", message(usual))
-    payloads = [usual, usual + ",", usual + ',"payload":1', "null", "[]", "7", "", usual[:-1], "{}"]
+    plain = '{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}'
+    warm.to_connect("t", message(plain))
+    payloads = [plain, plain + ",", plain + ',"payload":1', "null", "[]", "7", "", plain[:-1], "{}"]
     for _ in range(400):
         fields = {field["field"]: rng.choice(ODD) for field in SCHEMA["fields"]}  # type: ignore[index]
         if rng.random() < 0.7:
@@ -83,8 +83,8 @@ NAMES = [field["field"] for field in SCHEMA["fields"]]  # type: ignore[index]
 def hostile(rng: random.Random) -> bytes:
     """A message with one thing about it that is not as usual: another text of a value, a key twice, nesting,
     blanks, a cut, or a piece that only makes sense together with its neighbours."""
-    usual = {"small": "1", "id": "2", "price": "0.5", "name": '"a"', "paid": "true", "note": "null"}
-    pairs = list((usual | {rng.choice(NAMES): rng.choice((*ODD, *NESTED))}).items())
+    plain = {"small": "1", "id": "2", "price": "0.5", "name": '"a"', "paid": "true", "note": "null"}
+    pairs = list((plain | {rng.choice(NAMES): rng.choice((*ODD, *NESTED))}).items())
     kind = rng.randrange(7)
     if kind == 0:
         pairs.append((rng.choice(NAMES), rng.choice(ODD)))
@@ -120,10 +120,10 @@ PIECES = ("%s,{}", '%s},"payload":{', '{"c":[%s', "%s]}", "%s}{", "[%s]", '"%s')
 def test_a_block_equals_its_messages_one_by_one(seed: int, with_default: str) -> None:
     rng = random.Random(seed)
     settings = {"replace.null.with.default": with_default}
-    usual = message('{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}')
-    other = usual.replace(b'"name":"Order"', b'"name":"Other"')
+    plain = message('{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}')
+    other = plain.replace(b'"name":"Order"', b'"name":"Other"')
     block: list[bytes | None] = [
-        rng.choice([usual, usual, other, None]) if rng.random() < 0.3 else hostile(rng) for _ in range(300)
+        rng.choice([plain, plain, other, None]) if rng.random() < 0.3 else hostile(rng) for _ in range(300)
     ]
     converter = JsonConverter(settings)
     read = 0
@@ -141,9 +141,9 @@ def test_a_block_equals_its_messages_one_by_one(seed: int, with_default: str) ->
 
 def test_pieces_of_neighbours_are_not_put_together() -> None:
     """As one text these would be three objects, too."""
-    usual = '{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}'
+    plain = '{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}'
     converter = JsonConverter({})
-    texts = [usual, f"{usual},{usual}", usual[:-1] + ',"c":[' + usual, usual + "]}"]
+    texts = [plain, f"{plain},{plain}", plain[:-1] + ',"c":[' + plain, plain + "]}"]
     found = converter.to_connect_many("t", [message(text) for text in texts])
     assert found[0] is not None and found[1:] == [None, None, None]
 
@@ -229,12 +229,12 @@ def test_structs_are_written_as_ever(with_default: str) -> None:
         except DataError as error:
             return str(error)
 
-    usual: list[Any] = [1, 2, 0.5, "a", True, None]
+    plain: list[Any] = [1, 2, 0.5, "a", True, None]
     for _ in range(2000):
-        values = [rng.choice(odd) if rng.random() < 0.2 else one for one in usual]
+        values = [rng.choice(odd) if rng.random() < 0.2 else one for one in plain]
         value = Struct(schema, values)
         assert written(short, value) == written(long, value), values
     write = short._writers[schema]
-    assert write is not None and write(Struct(schema, usual)) is not None
-    for other in (None, 5, Struct(schema.replace(doc="other"), usual)):
+    assert write is not None and write(Struct(schema, plain)) is not None
+    for other in (None, 5, Struct(schema.replace(doc="other"), plain)):
         assert written(short, other) == written(long, other)

@@ -53,14 +53,14 @@ def test_letters_go_to_the_sink_once_more(
     send(connect_broker, "redriven", b'"a"', b"not json", b'"b"', b"nor this")
     copied = tmp_path / "out.txt"
     worker = make_worker()
-    letters = {"errors.deadletterqueue.topic.name": "redriven-letters"}
-    worker.http.put("/connectors/r/config", json=sink(copied, "redriven", **TOLERANT, **letters))
+    dead_letters = {"errors.deadletterqueue.topic.name": "redriven-letters"}
+    worker.http.put("/connectors/r/config", json=sink(copied, "redriven", **TOLERANT, **dead_letters))
     wait_until(lambda: lines(copied) == ["a", "b"])
     # Letters go out with the commit that passes their records.
     wait_until(lambda: end_offset(connect_broker, "redriven-letters") >= 2)
     assert worker.http.get("/connectors/r/redrive").status_code == 404
     # What they needed was another converter.
-    plain = {**sink(copied, "redriven", **TOLERANT, **letters), "value.converter": "StringConverter"}
+    plain = {**sink(copied, "redriven", **TOLERANT, **dead_letters), "value.converter": "StringConverter"}
     worker.http.put("/connectors/r/config", json=plain)
     answer = worker.http.post("/connectors/r/redrive")
     assert answer.status_code == 202
@@ -81,11 +81,11 @@ def test_letters_are_chosen_by_an_expression(
     send(connect_broker, "picked", b'"a"', b"first", b"second", b"third")
     copied = tmp_path / "out.txt"
     worker = make_worker()
-    letters = {"errors.deadletterqueue.topic.name": "picked-letters"}
-    worker.http.put("/connectors/p/config", json=sink(copied, "picked", **TOLERANT, **letters))
+    dead_letters = {"errors.deadletterqueue.topic.name": "picked-letters"}
+    worker.http.put("/connectors/p/config", json=sink(copied, "picked", **TOLERANT, **dead_letters))
     wait_until(lambda: lines(copied) == ["a"])
     wait_until(lambda: end_offset(connect_broker, "picked-letters") >= 3)
-    plain = {**sink(copied, "picked", **TOLERANT, **letters), "value.converter": "StringConverter"}
+    plain = {**sink(copied, "picked", **TOLERANT, **dead_letters), "value.converter": "StringConverter"}
     worker.http.put("/connectors/p/config", json=plain)
     for body, words in (
         ({"where": "value ~~ 3"}, "where: "),
@@ -110,8 +110,8 @@ def test_what_fails_again_is_a_letter_again(
 ) -> None:
     send(connect_broker, "hopeless", b"not json")
     worker = make_worker()
-    letters = {"errors.deadletterqueue.topic.name": "hopeless-letters"}
-    settings = sink(tmp_path / "out.txt", "hopeless", **TOLERANT, **letters)
+    dead_letters = {"errors.deadletterqueue.topic.name": "hopeless-letters"}
+    settings = sink(tmp_path / "out.txt", "hopeless", **TOLERANT, **dead_letters)
     worker.http.put("/connectors/h/config", json=settings)
     for _ in range(2):
         wait_until(lambda: worker.http.post("/connectors/h/redrive").json().get("dead_letters", 0) > 0)
@@ -297,6 +297,7 @@ def test_transactions_end_where_they_are_told_to(
         "class Hundreds(SourceConnector):\n"
         "    task = ByHundreds\n"
         "    config = ConfigDef()\n"
+        "    defines_transactions = True\n"
     )
     worker = make_worker(plugin_path=str(tmp_path))
     settings = {"connector.class": f"hundreds_{boundary}.Hundreds", "transaction.boundary": boundary}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from millstream.connect.converters.plugins import make_converter
 from millstream.connect.data.value_parser import parse_string
 from millstream.connect.data.values import convert_to_string
 from millstream.connect.errors import ConnectError
+from millstream.connect.plugins import find_connector
 from millstream.connect.transforms.plugins import make_predicate, make_transform
+from millstream.connect.validation import body, validate
 from tests.connect.cases import Case
 from tests.connect.tagged import SCHEMAS, both, from_record, normal, to_record, to_value
+from tests.connect.validations import compact
 
 FOLDER = Path(__file__).with_name("vectors")
 
@@ -84,13 +88,53 @@ def same_message(ours: str, kafkas: str) -> bool:
     return ours == kafkas or (" java.lang." in kafkas and kafkas.endswith(ours))
 
 
-@pytest.mark.parametrize("name", ["cast", "timestamps", "transforms", "values", "converters"])
+def same_settings(ours: dict[str, Any], kafkas: dict[str, Any]) -> list[str]:
+    """What differs of two validations, setting by setting. Each says in its own words what is wrong with a
+    pattern."""
+
+    def said(one: dict[str, Any], name: str) -> Any:
+        *definition, errors, visible = one["configs"].get(name, [[], None])
+        return definition, [error.partition("Invalid regex: ")[0] for error in errors], visible
+
+    names = ours["configs"].keys() | kafkas["configs"].keys()
+    return [
+        f"{name}: {ours['configs'].get(name)} instead of {kafkas['configs'].get(name)}"
+        for name in sorted(names)
+        if said(ours, name) != said(kafkas, name)
+    ]
+
+
+def test_validation_like_kafkas_workers() -> None:
+    lines = gzip.decompress((FOLDER / "validation.jsonl.gz").read_bytes()).splitlines()
+    cases = [json.loads(line) for line in lines]
+    assert len(cases) > 300
+    worker = {
+        "key.converter": "StringConverter",
+        "value.converter": "StringConverter",
+        "header.converter": "SimpleHeaderConverter",
+    }
+    wrong = []
+    for case in cases:
+        connector = find_connector(case["settings"]["connector.class"])
+        found = compact(body(connector, validate(connector, case["settings"], worker)))
+        different = same_settings(found, case["out"])
+        if found["error_count"] != case["out"]["error_count"]:
+            different.append(f"{found['error_count']} errors instead of {case['out']['error_count']}")
+        if different:
+            wrong.append((case["settings"], different))
+    for settings, different in wrong[:20]:
+        print(json.dumps(settings), *different, sep="\n   ")
+    assert not wrong, f"{len(wrong)} of {len(cases)} configurations differ"
+
+
+@pytest.mark.parametrize("name", ["cast", "timestamps", "transforms", "fields", "values", "converters"])
 def test_like_kafkas_classes(name: str) -> None:
     lines = gzip.decompress((FOLDER / f"{name}.jsonl.gz").read_bytes()).splitlines()
-    cases = [json.loads(line) for line in lines]
+    # Numbers as the converters read them.
+    cases = [json.loads(line, parse_float=Decimal) for line in lines]
     assert len(cases) > 300
     wrong = [(case, text) for case in cases if (text := difference(case)) is not None]
     for case, text in wrong[:20]:
         what = {key: value for key, value in case.items() if key not in ("out", "error")}
-        print(json.dumps(what), "\n   ", text)
+        print(json.dumps(what, default=float), "\n   ", text)
     assert not wrong, f"{len(wrong)} of {len(cases)} cases differ"

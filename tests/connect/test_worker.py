@@ -38,7 +38,7 @@ def consume(servers: str, topic: str, count: int) -> list[tuple[bytes | None, by
     found: list[tuple[bytes | None, bytes | None]] = []
 
     def read() -> bool:
-        for message in consumer.consume(count, timeout=1):
+        for message in consumer.consume(count - len(found), timeout=1):
             if message.error() is None:
                 found.append((message.key(), message.value()))
         return len(found) >= count
@@ -156,10 +156,10 @@ def test_what_a_sink_cannot_read_becomes_a_dead_letter(
         {"bootstrap.servers": connect_broker, "group.id": "letters", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["letters"])
-    letters = wait_until(lambda: consumer.consume(1, timeout=1))
+    dead_letters = wait_until(lambda: consumer.consume(1, timeout=1))
     consumer.close()
-    assert letters[0].value() == b"not json"
-    headers = dict(letters[0].headers())
+    assert dead_letters[0].value() == b"not json"
+    headers = dict(dead_letters[0].headers())
     assert headers["__connect.errors.topic"] == b"poisoned"
     assert headers["__connect.errors.offset"] == b"1"
     assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
@@ -227,6 +227,60 @@ def test_errors_as_kafka_words_them(make_worker: MakeWorker, tmp_path: Path) -> 
     assert http.post("/connectors", content="{}").status_code == 415
 
 
+def test_paths_and_methods_as_kafkas_server_takes_them(make_worker: MakeWorker, tmp_path: Path) -> None:
+    http = make_worker().http
+    assert http.get("/connectors/").json() == []
+    head = http.head("/connectors")
+    assert (head.status_code, head.content, head.headers["content-type"]) == (200, b"", "application/json")
+    options = http.options("/connectors/x/config")
+    assert options.status_code == 200
+    assert set(options.text.split(", ")) == {"GET", "HEAD", "OPTIONS", "PATCH", "PUT"}
+    refused = http.delete("/connectors")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET,HEAD,OPTIONS,POST")
+    settings = source(tmp_path / "f", "t")
+    made = http.post("/connectors", json={"name": " two words\n", "config": settings})
+    assert (made.status_code, made.json()["name"]) == (201, "two words")
+    assert made.headers["location"] == "/connectors/two%20words"
+    nameless = http.post("/connectors", json={"config": settings}).json()["message"]
+    assert "Invalid value  for configuration name: String may not be empty" in nameless
+    typo = http.post("/connectors", json={"name": "x", "config": settings, "initialState": "PAUSED"})
+    assert (typo.status_code, "initialState" in typo.json()["message"]) == (400, True)
+    assert http.get("/connectors").json() == ["two words"]
+
+
+def test_a_file_has_one_task_whatever_is_allowed(make_worker: MakeWorker, tmp_path: Path) -> None:
+    worker = make_worker()
+    worker.http.put("/connectors/o/config", json=sink(tmp_path / "out", "t", **{"tasks.max": "3"}))
+    wait_until(lambda: worker.states("o") == ["RUNNING", "RUNNING"])
+
+
+def test_a_connector_at_rest_shows_its_version(make_worker: MakeWorker, tmp_path: Path) -> None:
+    worker = make_worker()
+    body = {"name": "s", "config": source(tmp_path / "f", "t"), "initial_state": "stopped"}
+    assert worker.http.post("/connectors", json=body).status_code == 201
+    wait_until(lambda: worker.states("s") == ["STOPPED"])
+    assert worker.http.get("/connectors/s/status").json()["connector"]["version"] == "4.3.1"
+
+
+def test_settings_of_every_kind_of_plugin(make_worker: MakeWorker) -> None:
+    http = make_worker().http
+
+    def names(plugin: str) -> list[str]:
+        return [one["name"] for one in http.get(f"/connector-plugins/{plugin}/config").json()]
+
+    assert names("org.apache.kafka.connect.json.JsonConverter")[:2] == ["converter.type", "schemas.enable"]
+    assert names("SimpleHeaderConverter") == []
+    assert names("org.apache.kafka.connect.transforms.HoistField$Value") == ["field"]
+    assert names("org.apache.kafka.connect.transforms.predicates.HasHeaderKey") == ["name"]
+    assert http.get("/connector-plugins/FileStreamSink/config?version=[4.0,5.0)").status_code == 200
+    other = http.get("/connector-plugins/FileStreamSink/config?version=1.0")
+    assert (other.status_code, other.json()["message"]) == (
+        400,
+        "Plugin org.apache.kafka.connect.file.FileStreamSinkConnector not found that matches the version "
+        "range [1.0,1.0], available versions: [4.3.1]",
+    )
+
+
 def test_plugins_and_validation(make_worker: MakeWorker) -> None:
     http = make_worker().http
     listed = http.get("/connector-plugins").json()
@@ -247,10 +301,11 @@ def test_plugins_and_validation(make_worker: MakeWorker) -> None:
     exclusive = "topics and topics.regex are mutually exclusive options, but both are set."
     assert errors["topics"] == errors["topics.regex"] == [exclusive]
     assert errors["transforms.c.spec"][0].startswith("Missing required configuration")
-    assert body["error_count"] == 3
+    assert body["error_count"] == 4  # two for the spec: it is missing, and it may not be empty
     assert http.get("/connector-plugins/Nothing/config").status_code == 404
     names = [one["name"] for one in http.get("/connector-plugins/FileStreamSource/config").json()]
-    assert names == ["file", "topic", "batch.size"]
+    assert names[:4] == ["file", "topic", "batch.size", "name"]
+    assert "transaction.boundary" in names
 
 
 def test_standalone_keeps_its_offsets_in_a_file(
@@ -306,13 +361,24 @@ def test_offsets_are_shown_altered_and_reset(
         http.put(f"/connectors/{name}/stop")
         wait_until(lambda name=name: worker.states(name) == ["STOPPED"])
     wrong = http.patch("/connectors/i/offsets", json={"offsets": [entry | {"offset": {"position": -1}}]})
-    assert wrong.json()["message"] == "The value for the 'position' key in the offset should be non-negative"
+    needed = "The value for the 'position' key in the offset should be a non-negative value"
+    assert wrong.json()["message"] == needed
     moved = http.patch("/connectors/i/offsets", json={"offsets": [entry | {"offset": {"position": 4}}]})
     assert moved.json() == {"message": "The offsets for this connector have been altered successfully"}
     committed = http.get("/connectors/o/offsets").json()["offsets"]
     assert sum(one["offset"]["kafka_offset"] for one in committed) >= 2
+    kept = http.get("/connectors/o/offsets").json()
+    wrong = {**committed[0], "offset": {"kafka_offset": -1}}
+    refused = http.patch("/connectors/o/offsets", json={"offsets": [wrong]})
+    assert refused.json()["message"] == "Failed to modify offsets for sink connector o"
+    unknown = {"partition": {"kafka_topic": "none", "kafka_partition": 0}, "offset": {"kafka_offset": 1}}
+    refused = http.patch("/connectors/o/offsets", json={"offsets": [unknown]})
+    assert refused.json()["message"].startswith("Failed to alter consumer group offsets for connector o")
+    assert http.get("/connectors/o/offsets").json() == kept
+    typo = {"offsets": [{**committed[0], "ofset": {"kafka_offset": 0}}]}
+    assert http.patch("/connectors/o/offsets", json=typo).status_code == 400
     reset = http.delete("/connectors/o/offsets").json()["message"]
-    assert reset.startswith("The Connect framework-managed offsets for this connector have been reset")
+    assert reset == "The offsets for this connector have been reset successfully"
     assert http.get("/connectors/o/offsets").json() == {"offsets": []}
     for name in ("i", "o"):
         http.put(f"/connectors/{name}/resume")

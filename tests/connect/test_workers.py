@@ -8,9 +8,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from millstream.client import Admin, ClientConfig, Cluster, NewTopic
+from millstream.connect.errors import ConnectError
 from millstream.connect.herding.assignment import CONNECTOR, assign
 from millstream.connect.herding.members import Absences, decode_url, encode_metadata
 from millstream.connect.stores.config_state import ConfigState, connector_record, task_records
+from millstream.connect.stores.topic_store import make_sure_of_topic
+from millstream.connect.worker_config import DistributedConfig
 from millstream.host.local import LocalHost
 from millstream.host.planner_server import HostSettings
 from tests.connect.conftest import Worker
@@ -112,8 +118,7 @@ def test_a_worker_that_vanishes_without_a_word(make_worker: MakeWorker, tmp_path
     # No heartbeat any more, while its tasks go on: cut off from the group.
     members = second.herder._members
     assert members is not None
-    members._stopping.set()
-    members._member.leave = lambda **_: None  # type: ignore[method-assign]
+    members._member._member.heartbeat = lambda: None  # type: ignore[method-assign]
     owner = f"http://{first.id}/"
     wait_until(lambda: set(first.herder.worker.assignment.values()) == {owner})
     with written.open("a") as file:
@@ -228,6 +233,19 @@ def test_secrets_stay_out_of_states(make_worker: MakeWorker, tmp_path: Path) -> 
     assert "hunter22" not in task["trace"]
 
 
+def test_internal_topics_that_would_lose_records_are_refused(connect_broker: str) -> None:
+    with Cluster(ClientConfig.of(connect_broker)) as cluster:
+        compact = {"cleanup.policy": "compact"}
+        for topic, partitions, policy in (("wide", 3, compact), ("short-lived", 1, {})):
+            Admin(cluster).create_if_missing(NewTopic(topic, partitions, 1, policy))
+            cluster.wait_for_topics([topic])
+        with pytest.raises(ConnectError, match="required to have a single partition"):
+            make_sure_of_topic(cluster, "wide", 1, 1, "config.storage.topic", one_partition=True)
+        with pytest.raises(ConnectError, match=r"currently has 'cleanup\.policy=delete'"):
+            make_sure_of_topic(cluster, "short-lived", 5, 1, "status.storage.topic")
+        make_sure_of_topic(cluster, "wide", 25, 1, "offset.storage.topic")
+
+
 def test_a_plugin_that_does_not_import(make_worker: MakeWorker, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import none_such\n")
     worker = make_worker(plugin_path=str(tmp_path))
@@ -264,3 +282,9 @@ def test_a_partition_that_is_empty_holds_up_no_other(
     copied = tmp_path / "out.txt"
     make_worker().http.put("/connectors/sparse/config", json=sink(copied, "sparse"))
     wait_until(lambda: lines(copied) == ["0", "1", "2"])
+
+
+def test_a_lost_worker_is_noticed_as_soon_as_brokers_allow() -> None:
+    config = DistributedConfig({})
+    assert config.number("session.timeout.ms") == 6000  # group.min.session.timeout.ms
+    assert config.number("heartbeat.interval.ms") * 3 <= config.number("session.timeout.ms")

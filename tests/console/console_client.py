@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 
@@ -28,9 +29,12 @@ class RunningConsole(RunningService):
     command = "console"
     http: Client
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, object] | None = None) -> None:
-        super().__init__({"bootstrap.servers": bootstrap, "sample.interval.ms": 300, **(settings or {})})
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, object] | None = None, verify: Any = True
+    ) -> None:
+        given = {"bootstrap.servers": bootstrap, "sample.interval.ms": 300, **(settings or {})}
+        super().__init__(given, verify)
 
     def client(self) -> Client:
         """A browser of its own."""
-        return Client(base_url=self.url, timeout=120, follow_redirects=True)
+        return Client(base_url=self.url, timeout=120, follow_redirects=True, verify=self._verify)

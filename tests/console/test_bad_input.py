@@ -21,6 +21,7 @@ PAGES = (
     "/groups",
     "/groups/view?name=x",
     "/pipelines",
+    "/clients",
     "/services",
 )
 

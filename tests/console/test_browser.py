@@ -54,6 +54,7 @@ PAGES = {
     "schema": "/schemas/subject?name=shop.orders-value&version=2&compare=1",
     "new-schema": "/schemas/new",
     "pipelines": "/pipelines",
+    "clients": "/clients",
     "services": "/services",
     "not-there": "/topics/never-made",
 }

@@ -251,6 +251,32 @@ def test_guessing_by_address() -> None:
         checker.close()
 
 
+def test_right_passwords_that_arrive_together_are_no_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does anybody learn more by guessing all at once."""
+    monkeypatch.setattr(users, "verify_password", lambda password, stored: password == stored)
+    names = [f"user-{number}" for number in range(12)]
+    checker = LoginChecker({name: User(name, name, frozenset()) for name in names}, max_address_failures=4)
+
+    async def scenario() -> None:
+        for _ in range(6):  # four at a time; the others come again
+            tries = (checker.check(name, name, "10.0.0.1") for name in names)
+            found = await asyncio.gather(*tries, return_exceptions=True)
+            assert sum(isinstance(one, User) for one in found) == 4
+            assert [one.seconds for one in found if isinstance(one, TooManyTries)] == [1] * 8
+        assert all([await checker.check(name, name, "10.0.0.1") for name in names])
+        guesses = (checker.check(name, "wrong", "10.0.0.1") for name in names)
+        wrong = await asyncio.gather(*guesses, return_exceptions=True)
+        assert wrong.count(None) == 4
+        with pytest.raises(TooManyTries) as told:
+            await checker.check(names[0], names[0], "10.0.0.1")
+        assert told.value.seconds > 1
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        checker.close()
+
+
 def test_logins_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One check at a time (scrypt takes memory), sixteen at the most that wait, whatever their names."""
     at_work, most_at_work = 0, 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import json
 import os
 import random
 import re
@@ -83,6 +84,9 @@ class PageRun:
                 compile_filter(line)
         elif block.language == "yaml":
             yaml.safe_load(text)
+        elif block.language == "json":
+            for line in text.splitlines():
+                json.loads(line)
         else:
             raise AssertionError(f"{block.where}: nobody knows how to run {block.language or 'a bare block'}")
 

@@ -76,6 +76,18 @@ def test_blocks_that_do_not_run_are_counted() -> None:
     assert len(not_run) == NOT_RUN, "\n".join(not_run)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_code_stands_in_blocks(page: Path) -> None:
+    """Markdown also takes indented lines for code, which nobody would run."""
+    inside = False
+    before = ""
+    for line in page.read_text().splitlines():
+        inside ^= line.lstrip().startswith("```")
+        assert inside or before or not line.startswith("    "), f"{_name(page)}: {line}"
+        before = line
+    assert not inside
+
+
 def test_the_first_page_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ import pytest
 
 from millstream.testing import Broker
 from millstream.testing.topology import TopologyTestDriver
+from tests.support.ports import free_port
 
 FOLDER = Path(__file__).parents[2] / "examples" / "streams"
 
@@ -113,9 +113,7 @@ ANSWERS = {
 def test_views_are_served_over_http(name: str) -> None:
     """Beside the application, in a process of its own: it writes what it always writes, and the views
     answer."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     found = _run(name, "--serve", str(port))
     assert len(found.pop("serving")) == 1
     asked = [line.split(" ", 2) for line in found.pop("asked")]

@@ -375,6 +375,34 @@ def test_a_lane_of_which_nothing_is_heard_is_gone(
     wait_until(lambda: _running(host) == 2)
 
 
+def test_lanes_are_held_while_spark_waits_for_one_that_is_lost(
+    recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task ends no batch, so there is no next one to renew the leases of the others."""
+    monkeypatch.setattr("millstream.host.planner_server.SILENCE", 3.0)
+    monkeypatch.setattr("millstream.host.planner_server.QUIET", 1.0)
+    monkeypatch.setattr("millstream.host.lane.PING_EVERY", 0.05)
+    host = make_host("one", "two")
+    host.add(recorder.application("0_0", "0_1"), _no)
+    wait_until(lambda: _running(host) == 2)
+    _, link, _ = host.lanes.lanes["local-0"]
+    other, _, thread = host.lanes.lanes["local-1"]
+    assert not host.holds_lanes
+    monkeypatch.setattr(link, "send", lambda _message: None)
+    wait_until(lambda: other.held)
+    other.lease.until = time.monotonic() + 0.2  # its task has ended
+    wait_until(lambda: {state.lane for state in host.states("app").values()} == {"local-1"})
+    wait_until(lambda: _running(host) == 2)
+    assert other.lease.left > 0 and thread.is_alive()
+    assert host.holds_lanes
+    host.release_lanes(running_tasks=2)
+    assert host.holds_lanes
+    host.release_lanes(running_tasks=1)  # Spark has given the other one up
+    wait_until(lambda: not other.held)
+    host.lanes.add("three")
+    wait_until(lambda: host.lane_count == 2)
+
+
 def test_a_planner_that_was_stopped_keeps_its_lanes(
     recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,8 @@ FAST = {
 }
 
 
-def pair(broker: Broker, topic: str) -> tuple[RunningRegistry, RunningRegistry]:
-    settings = settings_of(topic)
+def pair(broker: Broker, topic: str, **more: object) -> tuple[RunningRegistry, RunningRegistry]:
+    settings = settings_of(topic, **more)
     first = RunningRegistry(broker.bootstrap_servers, settings).start()
     first.wait_until_leading()
     second = RunningRegistry(broker.bootstrap_servers, settings).start()
@@ -108,7 +108,8 @@ def test_an_instance_that_may_not_lead(broker: Broker) -> None:
 def test_a_paused_leader_writes_nothing_more(broker: Broker) -> None:
     """The leader sleeps with writes on the way, another one takes over, the first one wakes up: no id twice,
     nothing lost."""
-    first, second = pair(broker, "paused")
+    # What the second one passes on to a leader that sleeps must not take a minute to come back.
+    first, second = pair(broker, "paused", leader_read_timeout_ms=2000)
     confirmed: dict[str, int] = {}
     stop = threading.Event()
 

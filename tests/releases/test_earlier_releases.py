@@ -20,7 +20,12 @@ ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 def read(servers: str, topic: str, partitions: int) -> list[tuple[int, int, bytes | None]]:
     """(partition, offset, value) of all committed records."""
     consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "check", "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "check",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
     )
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 20) for p in range(partitions)}
     consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])

@@ -29,7 +29,12 @@ JSON_SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}, "req
 
 def on_the_wire(bootstrap: str, topic: str, count: int) -> list[Any]:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -1,6 +1,5 @@
 """A cluster that is reached by TLS alone: registry, proxy and console with their settings for it."""
 
-import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from millstream.testing import Broker
 from tests.client.certificates import Authority
 from tests.client.test_client_security import tunnel
+from tests.support.ports import free_port
 from tests.support.running import RunningRegistry
 
 from ..console.console_client import RunningConsole
@@ -27,9 +27,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     context.load_cert_chain(authority.issue("broker"))
     context.load_verify_locations(authority.pem)
     context.verify_mode = ssl.CERT_REQUIRED
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tunnel(port, context) as outside:
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -67,7 +65,11 @@ def test_all_services(secured: tuple[str, dict[str, str]], group: str) -> None:
 
 def test_what_is_missing_is_said(secured: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "stranger")
-    wrong = {"kafkastore.security.protocol": "SSL", "kafkastore.ssl.truststore.location": str(stranger.pem)}
+    wrong = {
+        "kafkastore.security.protocol": "SSL",
+        "kafkastore.ssl.truststore.location": str(stranger.pem),
+        "kafkastore.init.timeout.ms": "10000",  # so long it waits for a cluster that may be starting
+    }
     with pytest.raises(RuntimeError, match=r"the certificate of the broker at .* is not trusted"):
         RunningRegistry(secured[0], wrong).start()
     with pytest.raises(RuntimeError, match=r"client\.ssl\.keystore|ssl\.keystore\.type=JKS"):

@@ -1,9 +1,11 @@
 """What makes Spark start faster the second time: an archive of classes, a Python without zip files, compiled
 loops."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install mil
 from millstream.spark import class_archive, precompile, worker_python
 from millstream.spark.class_archive import archive_options
 from millstream.spark.start_cache import cache_folder
+from millstream.streams.runtime import plain_records
 
 COMPLETE = class_archive._MAGIC + b"rest"
 
@@ -22,6 +25,7 @@ COMPLETE = class_archive._MAGIC + b"rest"
 def caches(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setenv(precompile.LOCK_VARIABLE, "")  # as it was, after the test
     return tmp_path / "cache" / "millstream"
 
 
@@ -116,7 +120,7 @@ def test_loops_are_compiled_once(caches, monkeypatch):
     precompile.compile_loops()
     precompile.start_compiling()
     assert len(started) == 1
-    precompile.wait_for_compiler()
+    assert not precompile.is_compiling()
 
 
 def test_another_numba_compiles_again(caches, monkeypatch):
@@ -124,3 +128,42 @@ def test_another_numba_compiles_again(caches, monkeypatch):
     precompile.compile_loops()
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
     assert not precompile._stamp().exists()
+
+
+def test_who_can_do_without_does_not_wait_for_the_compiler(caches, monkeypatch):
+    from millstream.streams import columns
+
+    monkeypatch.delitem(sys.modules, columns._LOOPS, raising=False)
+    assert columns.can_load()
+    seen = []
+    monkeypatch.setattr(precompile, "LOOPS", ())
+    monkeypatch.setattr(precompile, "LATER", (columns._LOOPS,))
+    monkeypatch.setattr(precompile.importlib, "import_module", lambda _: seen.append(columns.can_load()))
+    precompile.compile_loops()
+    assert seen == [False]
+    assert columns.can_load()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # nobody compiles ahead there
+    assert columns.can_load()
+
+
+def test_who_needs_the_loops_waits_for_them(caches, monkeypatch):
+    """Also in a process that Spark starts, which only has the environment."""
+    from millstream.wire.arrow import varint_loops
+
+    assert precompile.LOCK_VARIABLE == varint_loops.LOCK_VARIABLE
+    monkeypatch.setattr(precompile.os, "posix_spawn", lambda *command, **_: None)
+    precompile.start_compiling()
+    lock = os.environ[precompile.LOCK_VARIABLE]
+    waited = threading.Event()
+    with precompile._locked(precompile._LOCK, fcntl.LOCK_EX):
+        assert Path(lock).exists()
+        assert precompile.is_compiling()
+        assert not plain_records.loops_are_there() or plain_records._LOOPS in sys.modules
+        waiting = threading.Thread(
+            target=lambda: (varint_loops._wait_for_compiler(), waited.set()), daemon=True
+        )
+        waiting.start()
+        assert not waited.is_set()
+    waiting.join(60)
+    assert waited.is_set()
+    assert not precompile.is_compiling()

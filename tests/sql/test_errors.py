@@ -53,7 +53,34 @@ CASES: list[tuple[str, str, str]] = [
     ("type exists", "CREATE TYPE a AS INT; CREATE TYPE a AS INT;", "already registered"),
     ("drop of another kind", S + "DROP TABLE s;", "type is STREAM, but statement was DROP TABLE"),
     ("delete a source's topic", SOURCE + "DROP TABLE z DELETE TOPIC;", "read-only source: Z"),
-    ("source in use", csas("k, a FROM s") + "DROP STREAM s;", "[CSAS_O_4]"),
+    ("source in use", csas("k, a FROM s") + "INSERT INTO o SELECT k, a FROM r; DROP STREAM r;", "[INSERT"),
+    ("source read by sources", csas("k, a FROM s") + "DROP STREAM s;", "read from this source: [O]"),
+    (
+        "window retention",
+        ctas("b, COUNT(*) FROM s WINDOW TUMBLING (SIZE 1 HOUR, RETENTION 2 HOURS) GROUP BY b"),
+        "Got size=[3600000], grace=[82800000], retention=[7200000]",
+    ),
+    (
+        "session retention",
+        ctas(
+            "b, COUNT(*) FROM s WINDOW SESSION (9 SECONDS, RETENTION 9 SECONDS, GRACE PERIOD 1 SECOND) "
+            "GROUP BY b"
+        ),
+        "Got gap=[9000], grace=[1000], retention=[9000]",
+    ),
+    (
+        "OR REPLACE with inserts",
+        csas("k, a FROM s")
+        + "INSERT INTO o SELECT k, a FROM r; CREATE OR REPLACE STREAM o AS SELECT k, a FROM s WHERE a > 1;",
+        "REPLACE for sink `O` is not supported",
+    ),
+    ("window size", ctas("k, COUNT(*) AS n FROM s WINDOW TUMBLING (SIZE 0 SECONDS) GROUP BY k"), "than zero"),
+    ("session gap", ctas("k, COUNT(*) AS n FROM s WINDOW SESSION (0 SECONDS) GROUP BY k"), "Inactivity gap"),
+    (
+        "window advance",
+        ctas("k, COUNT(*) AS n FROM s WINDOW HOPPING (SIZE 1 SECOND, ADVANCE BY 2 SECONDS) GROUP BY k"),
+        "which is 1000 ms, but given advancement interval is: 2000 ms",
+    ),
     (
         "OR REPLACE of a source",
         SOURCE.replace("CREATE", "CREATE OR REPLACE"),
@@ -81,10 +108,21 @@ CASES: list[tuple[str, str, str]] = [
     ("not upgradeable", S + S.replace("CREATE", "CREATE OR REPLACE").replace("'s'", "'q'"), "has topic = s"),
     ("not upgradeable", S + T.replace("TABLE t", "OR REPLACE TABLE s"), "has type = KSTREAM"),
     (
-        "no upgrade of joins",
+        "no upgrade of a step",
         csas("s.k, f FROM s JOIN t ON s.k = t.k")
         + "CREATE OR REPLACE STREAM o AS SELECT s.k, f FROM s JOIN t ON s.k = t.k WHERE s.a = 1;",
         "StreamTableJoin",
+    ),
+    (
+        "upgrade changes a step",
+        ctas("k, COUNT(*) AS n FROM s GROUP BY k")
+        + "CREATE OR REPLACE TABLE o AS SELECT k, COUNT(*) AS n, SUM(a) AS m FROM s GROUP BY k;",
+        "Plan step of type StreamAggregate must have matching aggregate functions",
+    ),
+    (
+        "upgrade adds a step",
+        csas("k, a FROM s") + "CREATE OR REPLACE STREAM o AS SELECT k, a FROM s PARTITION BY k;",
+        "Cannot add a class io.confluent.ksql.execution.plan.StreamSelectKey step",
     ),
     ("alter of another kind", S + "ALTER TABLE s ADD COLUMN q INT;", "was ALTER TABLE"),
     ("unknown sink", S + "INSERT INTO nope SELECT * FROM s;", "Unknown source: NOPE"),
@@ -347,7 +385,11 @@ CASES: list[tuple[str, str, str]] = [
     ("not grouped", ctas("a, b, COUNT(*) FROM s GROUP BY a"), "not part of GROUP BY: B"),
     ("HAVING not grouped", ctas("a, COUNT(*) FROM s GROUP BY a HAVING b = 'x'"), "not part of GROUP BY: B"),
     ("HAVING without GROUP BY", csas("k, a FROM s HAVING a = 1"), "GROUP BY"),
-    ("order or distinct", csas("k, a FROM s ORDER BY a"), "need all rows"),
+    (
+        "order or distinct",
+        csas("k, a FROM s ORDER BY a"),
+        "Syntax Error\nORDER BY and DISTINCT need all rows",
+    ),
     (
         "aggregate without undo",
         ctas("a, MAX(a) FROM t GROUP BY a"),

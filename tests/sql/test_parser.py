@@ -10,7 +10,7 @@ import pytest
 from millstream.sql import ast, statements
 from millstream.sql.ast import Arithmetic, Call, Case, Cast, Column, Compare, Literal, Logical, Not
 from millstream.sql.errors import SqlError, SqlSyntaxError
-from millstream.sql.parser import directives, parse, parse_one, split, substitute
+from millstream.sql.parser import directives, parse, parse_each, parse_one, split, substitute
 
 
 def expression(text: str) -> ast.Expression:
@@ -255,7 +255,21 @@ def test_variables_are_text() -> None:
     assert [item.expression for item in select.query.select] == [A, B]
     assert select.query.source.name == "x"
     assert select.text == "SELECT a, b FROM `x`"
-    assert substitute("${a} ${b}", {"A": "1"}) == "1 ${b}"
+    assert substitute("${a} ${b} $${a} $${b}", {"A": "1"}) == "1 ${b} ${a} ${b}"
+
+
+def test_any_word_is_a_variable_and_it_has_no_case() -> None:
+    variables: dict[str, str] = {}
+    list(parse_each("DEFINE topic = '1'; DEFINE Topic = '2'; DEFINE other = '3'; UNDEFINE OTHER;", variables))
+    assert variables == {"Topic": "2"}
+
+
+def test_months_and_years_are_no_units_of_functions() -> None:
+    select = parse_one("SELECT DATEADD(DAYS, 1, a), DATEADD(YEARS, 1, a) FROM s;")
+    assert isinstance(select, statements.Select)
+    first, second = (item.expression for item in select.query.select)
+    assert isinstance(first, ast.Call) and isinstance(first.arguments[0], ast.Interval)
+    assert isinstance(second, ast.Call) and isinstance(second.arguments[0], ast.Column)
 
 
 def test_a_text_is_split_at_the_semicolons_that_end_statements() -> None:
@@ -280,3 +294,16 @@ def test_rewriting_and_walking() -> None:
     changed = ast.rewrite(found, lambda one: Literal(1) if one == C else None)
     assert changed == Case(None, ((A, B),), ast.MakeArray((Literal(1),)))
     assert ast.rewrite(found, lambda one: None) is found
+
+
+def test_where_ksqldb_has_no_such_word() -> None:
+    """Behind a source it takes ORDER for an alias, so that BY is the mistake."""
+    for sql, column in (
+        ("SELECT a FROM s ORDER BY a;", 23),
+        ("SELECT a FROM s x ORDER BY a;", 19),
+        ("SELECT a FROM s WHERE a > 1 ORDER BY a;", 29),
+        ("SELECT DISTINCT a FROM s ORDER BY a;", 8),
+    ):
+        select = parse_one(sql)
+        assert isinstance(select, statements.Select)
+        assert select.query.beyond == (1, column)

@@ -169,6 +169,21 @@ def test_group_by_the_key() -> None:
     assert not topics  # the records lie by their key already
 
 
+def test_aggregates_of_nothing_are_of_rowtime() -> None:
+    played = Played(
+        STREAM
+        + OTHER
+        + "CREATE TABLE o AS SELECT k, AVG(*) AS a, MAX() AS m, COUNT(*) AS n FROM s GROUP BY k "
+        + "HAVING MIN() < 100; CREATE TABLE p AS SELECT b, SUM(*) AS a FROM s JOIN r WITHIN 1 DAY "
+        + "ON s.k = r.k GROUP BY b;"
+    )
+    played.pipe("r", "x", {"C": 1}, 5)
+    played.pipe("s", "x", {"A": 1, "B": "q"}, 10)
+    played.pipe("s", "x", {"A": 1, "B": "q"}, 20)
+    assert played.values("O") == [{"A": 10.0, "M": 10, "N": 1}, {"A": 15.0, "M": 20, "N": 2}]
+    assert played.values("P") == [{"A": 10}, {"A": 30}]
+
+
 def test_group_by_an_expression_goes_through_a_repartition_topic() -> None:
     played = Played(
         STREAM + "CREATE TABLE o AS SELECT UCASE(b) AS g, COUNT(*) AS n FROM s GROUP BY UCASE(b);"

@@ -36,8 +36,9 @@ class ProcessFiles(FilePool):
 
     def end(self) -> None:
         # Not those in the pool alone: an index may be open without its log.
-        for segment in [each for each in gc.get_objects() if isinstance(each, Segment) and each.pool is self]:
-            segment.close_files()
+        for segment in gc.get_referrers(self):
+            if isinstance(segment, Segment):
+                segment.close_files()
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 One log takes what `append_leader` takes (the fast path wherever it says yes), its twin the full path always.
 After each step both have given the same answer or the same error and know the same: offsets, segments, both
 indexes, producers, epochs, open transactions, what a reader sees. At the end both folders hold the same
-files, byte for byte. (What a produced batch sets off beyond the log, counters and waiters, is compared in
+files, byte for byte. Followers of the first log, one of them without a fast path, are held against each other
+in the same way. (What a produced batch sets off beyond the log, counters and waiters, is compared in
 tests/broker/apis/test_fast_path_equivalence.py.)
 """
 
@@ -13,14 +14,18 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from millstream.storage import append as append_module
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import CONTROL, HEADER, LOG_APPEND_TIME, MAX_SEQUENCE, TRANSACTIONAL
 from millstream.wire.errors import KafkaError
@@ -48,6 +53,7 @@ class Twins:
     full: PartitionLog
     now_ms: int = NOW
     epoch: int = 0
+    followers: list[PartitionLog] = field(default_factory=list)
 
     @property
     def both(self) -> tuple[PartitionLog, PartitionLog]:
@@ -56,6 +62,10 @@ class Twins:
     def append(self, data: bytes, readonly: bool = False) -> None:
         """Send the same bytes both ways; either both are refused, for the same reason, or both answer the
         same."""
+        if self.followers:  # then one leader is enough
+            with suppress(KafkaError):
+                self.fast.append_leader(memoryview(bytearray(data)), self.epoch, self.now_ms)
+            return
         answers = []
         for append in (self.fast.append_leader, self.full._append_full):
             buffer = memoryview(data if readonly else bytearray(data))
@@ -71,14 +81,14 @@ class Twins:
 
     def marker(self, producer: int, commit: bool, coordinator_epoch: int) -> None:
         answers = []
-        for log in self.both:
+        for log in self.both[: 1 if self.followers else 2]:
             try:
                 answers.append(
                     log.append_marker(producer, 0, commit, coordinator_epoch, self.epoch, self.now_ms)
                 )
             except KafkaError as error:
                 answers.append((error.code, error.message))  # type: ignore[arg-type]
-        assert answers[0] == answers[1]
+        assert answers[0] == answers[-1]
 
     def compare(self) -> None:
         assert state(self.fast) == state(self.full)
@@ -293,6 +303,90 @@ def test_the_fast_path_takes_what_it_is_for(open_log: OpenLog, config: Any) -> N
     log.append_leader(batch(producer=4, sequence=0), 0, NOW)
     for data in (batch(), batch(producer=4, sequence=1), batch(3, attributes=3)):
         assert log.append_fast(data, HEADER.unpack_from(data), 0, NOW) == log.end_offset - read_count(data)
+
+
+class FollowerWithoutFastPath(PartitionLog):
+    __slots__ = ()
+
+    def append_follower_fast(self, batches: memoryview, now_ms: int) -> bool:
+        return False
+
+
+@st.composite
+def copies(draw: st.DrawFn) -> Callable[[Twins], None]:
+    """Followers get what the leader has, all or a part of it, as it is or spoilt on its way."""
+    limit = draw(st.sampled_from([1, 300, 1000, 1 << 20, 1 << 20]))
+    spoil = draw(spoilt()) if draw(st.integers(0, 3)) == 0 else bytes
+    shift = draw(st.sampled_from([0, 0, 0, 0, 0, -1, 1]))
+
+    def copy(twins: Twins) -> None:
+        followers, leader = twins.followers, twins.fast
+        offset = followers[0].end_offset + shift
+        if leader.start_offset <= offset < leader.end_offset:
+            data = spoil(leader.read(offset, limit, "end").read())
+            answers = []
+            for log in followers:
+                try:
+                    answers.append(("appended", log.append_follower(memoryview(data))))
+                except KafkaError as error:
+                    answers.append((error.code.name, error.message))  # type: ignore[arg-type]
+            event(f"copied: {answers[0][0]}")
+            assert answers[0] == answers[1]
+
+    return copy
+
+
+def follower_rolls(twins: Twins) -> None:
+    for log in twins.followers:
+        log.roll(twins.now_ms)
+
+
+def follower_commits(twins: Twins) -> None:
+    for log in twins.followers:
+        log.set_high_watermark(log.end_offset)
+
+
+@given(
+    config=st.sampled_from((CONFIG, *CONFIGS)),
+    life=st.lists(
+        st.one_of(steps(), copies(), copies(), st.sampled_from([follower_rolls, follower_commits])),
+        min_size=8,
+        max_size=40,
+    ),
+)
+@settings(max_examples=examples(200))
+def test_both_ways_of_following_come_to_the_same(config: Any, life: list[Step]) -> None:
+    root = Path(tempfile.mkdtemp())
+    opened: list[PartitionLog] = []
+    try:
+        kinds = {"leader": PartitionLog, "fast": PartitionLog, "full": FollowerWithoutFastPath}
+        for name, kind in kinds.items():
+            opened.append(kind.open(root / name / "t-0", config))
+            opened[-1].name = "t-0"
+        leader, *followers = opened
+        twins = Twins(leader, leader, followers=followers)
+        with patch.object(append_module, "time", SimpleNamespace(time_ns=lambda: twins.now_ms * 1_000_000)):
+            for step in life:
+                step(twins)
+                assert state(followers[0]) == state(followers[1])
+        for log in followers:
+            log.close()
+        assert folder_content(root / "fast" / "t-0") == folder_content(root / "full" / "t-0")
+    finally:
+        for log in opened:
+            log.close(clean=False)
+        shutil.rmtree(root)
+
+
+def test_the_fast_path_of_a_follower_takes_what_it_is_for(open_log: OpenLog) -> None:
+    leader, follower = open_log(CONFIG), open_log(CONFIG)
+    leader.append_leader(batch(producer=4, sequence=0), 0, NOW)
+    follower.append_follower(memoryview(leader.read(0, 1 << 20, "end").read()))
+    for data in (batch(), batch(producer=4, sequence=1), batch(3, attributes=3)):
+        leader.append_leader(data, 0, NOW)
+    data = memoryview(leader.read(1, 1 << 20, "end").read())
+    assert follower.append_follower_fast(data, NOW)
+    assert follower.end_offset == leader.end_offset
 
 
 def read_count(data: memoryview) -> int:

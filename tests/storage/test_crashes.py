@@ -80,6 +80,13 @@ def every_crash(
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is processes that end here, not machines: what was written is there."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda fd: None)
+
+
+@pytest.fixture(autouse=True)
 def every_file_is_closed(tmp_path: Path) -> Iterator[None]:
     """Of this test's own folder: threads of other tests in this process open and close what they like."""
     yield

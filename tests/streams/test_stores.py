@@ -371,3 +371,27 @@ def test_versions_of_a_key(on_disk: bool, tmp_path: Path) -> None:
         assert not store.expired(199_900)
         assert len(store) == 2
     folder.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("kind", ["key-value", "window", "session"])
+def test_a_value_that_its_serde_cannot_write_is_refused_where_it_is_put(
+    kind: str, on_disk: bool, tmp_path: Path
+) -> None:
+    folder = StoreFolder(tmp_path, size=16 << 20)
+    spec = StoreSpec("rows", kind, serdes.BYTES, serdes.STRING, retention=1000)
+    store = folder.open(spec, "app") if on_disk else in_memory(spec, "app")
+    put = {
+        "key-value": lambda value: store.put(b"a", value, 5),
+        "window": lambda value: store.put(b"a", 5, value, 5),
+        "session": lambda value: store.put(b"a", 5, 6, value),
+    }[kind]
+    with pytest.raises(TypeError):
+        put(1)
+    assert not _content(store)
+    assert not store.drain()
+    put("text")
+    with pytest.raises(TypeError):
+        put(1)
+    assert "text" in repr(_content(store))
+    folder.close()

@@ -79,6 +79,9 @@ def transform(bootstrap: str, ended: Callable[[], bool], progress: list[int]) ->
             "bootstrap.servers": bootstrap,
             "transactional.id": "transform",
             "transaction.timeout.ms": 60_000,
+            # librdkafka 2.16 goes on waiting for a coordinator that has left the cluster until the state of
+            # another connection changes (its issue 5511), and looks at no timeout meanwhile (5456).
+            "connections.max.idle.ms": 1000,
         }
     )
     wait_until(lambda: attempt(producer.init_transactions) is None)

@@ -8,23 +8,16 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 USER = "tester"
 PASSWORD = "sesame-street"  # noqa: S105 - of servers that live as long as a test
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _account() -> str | None:

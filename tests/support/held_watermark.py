@@ -3,7 +3,7 @@ with followers that are slow."""
 
 from __future__ import annotations
 
-from millstream.broker.partitions import INTERNAL_TOPICS, Partition
+from millstream.broker.partition import INTERNAL_TOPICS, Partition
 
 
 class HeldWatermark:

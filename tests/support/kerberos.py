@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.ports import free_port
+
 from .waiting import wait_until
 
 REALM = "MILL.TEST"
@@ -27,10 +29,7 @@ class RunningKdc:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._port = port
+        self._port = port = free_port()
         krb5, kdc = folder / "krb5.conf", folder / "kdc.conf"
         krb5.write_text(
             f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n rdns = false\n"

@@ -133,8 +133,10 @@ class MemoryStore:
             else:
                 await changed.wait()
 
-    async def depose(self, broker_id: int) -> None:
-        owner = self.hub.owners.get(broker_id)
+    async def depose(self, broker_id: int, epoch: int) -> None:
+        member, owner = self.hub.members.get(broker_id), self.hub.owners.get(broker_id)
+        if member is not None and member.epoch > epoch:
+            return
         if self.hub.candidates and self.hub.candidates[0] == owner:
             self.hub.candidates.pop(0)
             self.hub.wake()

@@ -4,13 +4,13 @@ its own, from the classes that PySpark brings."""
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import psutil
 from pyspark.find_spark_home import _find_spark_home
 
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 
@@ -18,7 +18,7 @@ class SparkCluster:
     def __init__(self, folder: Path, workers: int = 2, cores: int = 4) -> None:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        port = _free_port()
+        port = free_port()
         self.master = f"spark://127.0.0.1:{port}"
         self._start("master", "master.Master", ["--port", str(port)])
         self._wait_for("master", "I have been elected leader")
@@ -70,9 +70,3 @@ class SparkCluster:
     def _wait_for(self, name: str, text: str) -> None:
         log = self._folder / f"{name}.log"
         wait_until(lambda: text in log.read_text(), lambda: log.read_text()[-2000:], patience=120)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

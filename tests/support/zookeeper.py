@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .databases import free_port
+from .ports import free_port
 from .waiting import wait_until
 
 READY = re.compile(r"ready zookeeper=(\S+) mode=(\S+) pid=(\d+)")

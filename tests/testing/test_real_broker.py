@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millstream.client import Admin, ClientConfig, Cluster
 from millstream.testing import Broker
 
 from .test_broker import wait_until_gone
@@ -22,7 +23,9 @@ def write(broker: Broker, value: bytes) -> None:
 
 
 def read(broker: Broker, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+    )
     try:
         consumer.assign([TopicPartition("first", 0, 0)])
         return [message.value() for message in consumer.consume(count, timeout=WAIT)]
@@ -65,3 +68,16 @@ def test_the_real_broker_ends_with_its_parent() -> None:
 def test_the_fixture(millstream_broker: Broker) -> None:
     write(millstream_broker, b"by the fixture")
     assert read(millstream_broker, 1) == [b"by the fixture"]
+
+
+def test_groups_do_not_wait_unless_told_to() -> None:
+    name = "group.initial.rebalance.delay.ms"
+
+    def delay(broker: Broker) -> str | None:
+        with Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster:
+            (found,) = Admin(cluster).describe_configs([(4, "1")]).values()
+        assert isinstance(found, list)
+        return next(entry.value for entry in found if entry.name == name)
+
+    with Broker() as usual, Broker({name: 3000}) as patient:
+        assert (delay(usual), delay(patient)) == ("100", "3000")

@@ -8,6 +8,7 @@ them ever raises anything but its own exception, whatever the bytes.
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,12 +21,13 @@ from millstream.wire.record_walk import (
     check_records,
     collect_keys,
     keys_and_values,
+    marked_spans,
     newest_timestamp,
     record_spans,
     record_times,
     timestamp_delta,
 )
-from millstream.wire.records import Record, iter_records
+from millstream.wire.records import Record, encode_batch, iter_records
 from millstream.wire.varint import varint
 from tests.support.effort import examples
 
@@ -111,6 +113,25 @@ def keys_of(header: BatchHeader, data: bytes) -> list[tuple[int, bytes]]:
     return list(zip(offsets, keys, strict=True))
 
 
+def test_keys_of_a_batch_inside_a_larger_piece() -> None:
+    """Of more records than have an offset of one byte, short and long ones, without an offset between."""
+    rows = [
+        Record(number, BASE_TIMESTAMP + 40 * number, b"k" * (number % 70), b"v" * (number % 3 * 90))
+        for number in range(200)
+    ]
+    batch = bytes(encode_batch(rows))
+    header = read_header(batch)
+    for front, behind in ((b"", b""), (b"\xff" * 9, b"\xff" * 9)):
+        keys: list[bytes] = []
+        offsets: list[int] = []
+        at = len(front) + HEADER_SIZE
+        collect_keys(header, front + batch + behind, keys, offsets, at, len(front + batch))
+        assert keys == [row.key for row in rows]
+        assert offsets == list(range(header.base_offset, header.base_offset + 200))
+        with pytest.raises(KafkaError):
+            collect_keys(header, front + batch + behind, [], [], at, len(front + batch) - 1)
+
+
 def columns_of(batch: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     rows: list[tuple[int, bytes | None, bytes | None]] = []
     for chunk in Answer(batch).chunks(columns=Columns(headers=True), check_crcs=False):
@@ -137,6 +158,10 @@ def test_every_walk_finds_what_the_strict_reader_finds(batch: bytes, needle: byt
         None if spans is None else [(BASE_OFFSET + span[2], span[3]) for span in spans if span[3] is not None]
     )
     assert keyed == outcome(lambda: keys_of(header, data))
+    if spans is not None and [span[2] for span in spans] == list(range(count)):
+        for marks in (bytes(count), b"\x01" * count, (b"\x03\x02\x00" * count)[:count]):
+            marked = [span for span, mark in zip(spans, marks, strict=True) if mark & 1]
+            assert marked_spans(data, marks) == marked
     if records is None:
         assert outcome(lambda: check_records(batch)) is None
         assert outcome(lambda: columns_of(batch)) is None

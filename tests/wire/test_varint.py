@@ -29,6 +29,7 @@ from millstream.wire.varint import (
     append_uvarint,
     append_varint,
     read_uvarint,
+    read_uvarlong,
     read_varint,
     read_varlong,
     uvarint,
@@ -64,9 +65,12 @@ def _compiled_varlong(data, end):  # type: ignore[no-untyped-def]
     return compiled.read_varlong(data, np.int64(0), end)
 
 
-def unsigned(data: bytes) -> Number:
-    raw, at = read_uvarint(data, 0)
-    return (raw >> 1) ^ -(raw & 1), at
+def unsigned(read: Callable[[bytes, int], Number]) -> Callable[[bytes], Number]:
+    def reader(data: bytes) -> Number:
+        raw, at = read(data, 0)
+        return (raw >> 1) ^ -(raw & 1), at
+
+    return reader
 
 
 def from_compiled(read: Callable[..., tuple[int, int]]) -> Callable[[bytes], Number]:
@@ -105,13 +109,14 @@ def avro_json(data: bytes) -> Number:
 
 
 READERS_32 = {
-    "read_uvarint": unsigned,
+    "read_uvarint": unsigned(read_uvarint),
     "read_varint": lambda data: read_varint(data, 0),
     "of a memoryview": lambda data: read_varint(memoryview(data), 0),
     "compiled": from_compiled(_compiled_varint),
     "path of a Protobuf message": message_path,
 }
 READERS_64 = {
+    "read_uvarlong": unsigned(read_uvarlong),
     "read_varlong": lambda data: read_varlong(data, 0),
     "compiled": from_compiled(_compiled_varlong),
     "Avro columns": avro_columns,

@@ -23,7 +23,7 @@ from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.server import Broker
     from millstream.storage.log import PartitionLog
 

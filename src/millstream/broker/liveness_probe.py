@@ -148,7 +148,7 @@ class LivenessProbe:
         logger.warning("broker %d refuses connections: it is no longer the controller", broker.broker_id)
         while True:
             try:
-                await self._controller.depose(broker.broker_id)
+                await self._controller.depose(broker.broker_id, broker.epoch)
                 return
             except StoreError as problem:
                 logger.warning("broker %d could not be deposed: %s", broker.broker_id, problem)

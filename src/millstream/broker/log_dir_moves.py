@@ -45,6 +45,8 @@ class LogDirMoves:
     def request(self, key: TopicPartition, folder: str) -> ErrorCode:
         """Begin to move a replica to a data folder; to the one it is in: give up a move."""
         log_dirs = self._log_dirs
+        if not relocation.has_room_for_name(key):
+            return ErrorCode.invalid_topic_exception
         if folder not in log_dirs.paths:
             return ErrorCode.log_dir_not_found
         if folder in log_dirs.offline:

@@ -95,7 +95,7 @@ def _run(broker: object, began: float) -> int:
 
 async def _serve(broker: object, began: float) -> int:
     from millstream.broker.server import Broker
-    from millstream.cluster.store import IdTaken
+    from millstream.cluster.store import IdTaken, UnsupportedLevel
 
     assert isinstance(broker, Broker)
     loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ async def _serve(broker: object, began: float) -> int:
     await asyncio.wait((no_metadata, broker.failed, stopped), return_when=asyncio.FIRST_COMPLETED)
     if broker.failed.done():
         logger.critical("stopping: %s", broker.failed.result())
-    elif no_metadata.done() and isinstance(no_metadata.result(), IdTaken):
+    elif no_metadata.done() and isinstance(no_metadata.result(), IdTaken | UnsupportedLevel):
         logger.critical("stopping: %s", no_metadata.result())
     elif no_metadata.done():
         logger.critical("stopping: the metadata log can no longer be followed: %s", no_metadata.result())

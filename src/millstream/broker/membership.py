@@ -46,7 +46,7 @@ def client_for(settings: BrokerSettings) -> Client:
         connect = parse_connect_string(text)
     except ValueError as problem:
         raise InvalidSetting(name, text, str(problem), f"{name} is '{text}': {problem}") from None
-    digest = settings.string("millstream.zookeeper.digest")
+    digest = settings.text("millstream.zookeeper.digest") or ""
     set_acl = settings.boolean("zookeeper.set.acl")
     if set_acl and not digest:
         raise InvalidSetting(
@@ -122,7 +122,7 @@ async def open_store(client: Client, log_dirs: LogDirs, local_folder: str) -> Me
     """The store in ZooKeeper, with what the folder's own store held if the cluster is new."""
     try:
         directory_id = log_dirs.meta[log_dirs.paths[0]].directory_id
-        store = await ZooKeeperStore.open(client, directory_id, log_dirs.place())
+        store = await ZooKeeperStore.open(client, directory_id, log_dirs.inode())
     except ZooKeeperError as problem:
         raise Unavailable(str(problem)) from problem
     if os.path.isdir(local_folder):

@@ -135,7 +135,7 @@ class Quotas:
             for connection in self._broker.admission.open:
                 if isinstance(connection, _Metered):
                     connection.unmetered()
-        self.active = active
+        self.active = self._dispatcher.metered = active
 
     # ------------------------------------------------------------------ finding counters
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from millstream.broker.login.credentials import CredentialStore
 from millstream.broker.login.listener_login import ListenerLogin
 from millstream.broker.network.buffer_budget import BufferBudget
-from millstream.broker.network.failures import LoginFailures
 from millstream.broker.network.handshakes import Handshakes
+from millstream.broker.network.login_failures import LoginFailures
 from millstream.broker.tls.listener_tls import ListenerTls
 
 if TYPE_CHECKING:

@@ -12,75 +12,52 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from millstream.broker.apis.acls import AclsApi
-from millstream.broker.apis.alter_partition import AlterPartitionApi
-from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, ApiVersionsApi
-from millstream.broker.apis.assign_replicas_to_dirs import AssignReplicasToDirsApi
-from millstream.broker.apis.client_quotas import ClientQuotasApi
-from millstream.broker.apis.cluster import ClusterApi
-from millstream.broker.apis.configs import ConfigsApi
-from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
-from millstream.broker.apis.delegation_tokens import DelegationTokensApi
-from millstream.broker.apis.envelope import EnvelopeApi
+from millstream.broker.apis.api_versions import SUPPORTED_FEATURES
 from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorApi
-from millstream.broker.apis.group_offsets import GroupOffsetsApi
-from millstream.broker.apis.groups import GroupsApi
 from millstream.broker.apis.leaders import Leaders
-from millstream.broker.apis.log_dirs import LogDirsApi
-from millstream.broker.apis.metadata import MetadataApi
-from millstream.broker.apis.partition_offsets import PartitionOffsetsApi
 from millstream.broker.apis.produce import ProduceHandler
-from millstream.broker.apis.sasl import SaslApi
-from millstream.broker.apis.scram_credentials import ScramCredentialsApi
-from millstream.broker.apis.telemetry import TelemetryApi
-from millstream.broker.apis.topics import TopicsApi
-from millstream.broker.apis.transactions import TransactionsApi
-from millstream.broker.coordinators.groups import group_settings
+from millstream.broker.apis.table import serve_apis
+from millstream.broker.authorizer import AUTHORIZERS, CLUSTER, CLUSTER_ACTION, Authorizer, may, super_users
 from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
 from millstream.broker.coordinators.transactions.verification import TransactionVerifier
+from millstream.broker.dynamic_config import DynamicConfig
+from millstream.broker.features import finalize_new_features
 from millstream.broker.forwarding import Forwarder
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.log_cleaner import LogCleaner
 from millstream.broker.log_dir_moves import LogDirMoves
+from millstream.broker.metadata_publisher import MetadataPublisher
 from millstream.broker.network.buffer_budget import BufferBudget
-from millstream.broker.network.dispatch import Api, Call, Dispatcher
+from millstream.broker.network.dispatch import Call, Dispatcher
 from millstream.broker.network.listener import Acceptor, Admission, ListenerContext
 from millstream.broker.network.poller import Poller
 from millstream.broker.partitions import Partitions
 from millstream.broker.quotas import Quotas
 from millstream.broker.replication.throttle import ReplicationThrottles
-from millstream.broker.rights import AUTHORIZERS, CLUSTER, CLUSTER_ACTION, Rights, may, super_users
-from millstream.broker.telemetry import subscriptions
-from millstream.broker.telemetry.manager import Telemetry, check_subscription
+from millstream.broker.telemetry.manager import Telemetry
 from millstream.broker.tokens import Tokens
 from millstream.cluster.brokers import unsupported_feature
-from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
-from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
-from millstream.cluster.image import Delta, Image
+from millstream.cluster.image import Image
 from millstream.cluster.local_store import LocalStore
 from millstream.cluster.metadata_records import Endpoint, UnknownMetadata
 from millstream.cluster.registration import Registration
 from millstream.cluster.store import MetadataStore, StoreError
-from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.listeners import parse_address, parse_listeners
 from millstream.settings.log_config import LogConfig
 from millstream.settings.resolve import BrokerSettings
-from millstream.settings.validate import validate_broker_config
-from millstream.settings.values import InvalidSetting, Type, host_limits
+from millstream.settings.values import InvalidSetting
 from millstream.storage.checkpoints import FormatError
 from millstream.storage.log_dirs import LogDirError, LogDirs
-from millstream.wire.acls import AclBinding
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.audit.log import Audit
@@ -93,7 +70,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.broker")
 
 METADATA_FOLDER = "millstream-metadata"
-NO_LIMIT = 2**31 - 1  # of max.connection.creation.rate
 BACKLOG = 1024  # connections that may wait to be accepted, unless a setting says otherwise
 
 
@@ -113,7 +89,8 @@ class Broker:
         self.listeners = parse_listeners(settings)
         self.budget = BufferBudget(settings.integer("millstream.broker.memory.budget.bytes"))
         self.admission = Admission()
-        self._set_admission()
+        self.dynamic_config = DynamicConfig(self)
+        self.dynamic_config.set_admission()
         self.sessions = FetchSessions(settings.integer("max.incremental.fetch.session.cache.slots"))
         self.security: Security | None = None  # where a listener asks who comes
         self.throttles = ReplicationThrottles()
@@ -123,7 +100,7 @@ class Broker:
         self.probe: LivenessProbe | None = None
         self._all_connections: list[BrokerConnections] = []
         self.audit: Audit | None = None  # off by default
-        self.rights: Rights | None = None  # without an authorizer everybody may do everything
+        self.authorizer: Authorizer | None = None  # without an authorizer everybody may do everything
 
     @property
     def image(self) -> Image:
@@ -170,7 +147,7 @@ class Broker:
     def is_from_broker(self, call: Call) -> bool:
         """Whether the caller may do what only brokers do to each other (ClusterAction)."""
         return call.listener == self.listeners.inter_broker and may(
-            self.rights, call, CLUSTER_ACTION, CLUSTER
+            self.authorizer, call, CLUSTER_ACTION, CLUSTER
         )
 
     @cached_property
@@ -207,7 +184,7 @@ class Broker:
         except (LogDirError, FormatError, StoreError, OSError) as error:
             raise CannotStart(str(error)) from error
         self.alone = isinstance(self.store, LocalStore)
-        self.controller = Controller(self.store, self.node_id, self._decision_context())
+        self.controller = Controller(self.store, self.node_id, self.dynamic_config.decision_context())
         self.controller.run_in_thread = self.dispatcher.in_thread
         self.forwarding = self.dispatcher.forwarding = Forwarder(self)
         self.partitions = Partitions(self.node_id, self.log_dirs, self._config_of)
@@ -229,15 +206,17 @@ class Broker:
         self.quotas = Quotas(self)
         self.tokens = Tokens(self.settings.text("delegation.token.secret.key"), lambda: self.controller.image)
         self.telemetry = Telemetry.wanted(self.settings)
-        self._serve_apis()
+        serve_apis(self)
         await self._enter()
         image = self.controller.image
-        self._start_rights(image)
-        self._follow_quotas(image)
+        self._start_authorizer(image)
+        publisher = MetadataPublisher(self)
+        publisher.follow_quotas(image)
         if self.telemetry is not None:
             self.telemetry.follow(image)
-        await self.controller.listen(self._metadata_changed)
-        await self._finalize_new_features()
+        await self.controller.listen(publisher.publish)
+        if self.alone:
+            await finalize_new_features(self.controller)
         self.partitions.set_aside_strays()
         self.log_cleaner = LogCleaner(self)
         self.log_cleaner.start()
@@ -245,7 +224,7 @@ class Broker:
         self.log_dir_moves.start()
         self.housekeeping = Housekeeping(self)
         self.housekeeping.start()
-        await self._start_http()
+        await self._start_monitoring()
         self._start_audit()
         if self.security is not None:
             self.security.start()
@@ -262,7 +241,7 @@ class Broker:
             if problem is not None:
                 await self._give_up()
                 raise CannotStart(problem)
-            self._follow_settings(image)  # before the logs are opened with them
+            self.dynamic_config.follow(image)  # before the logs are opened with them
             await asyncio.to_thread(self.log_dirs.load, lambda topic: self._config_named(image, topic))
             if not self.alone:
                 # Whoever is registered and refuses connections is taken for dead (liveness_probe).
@@ -271,7 +250,7 @@ class Broker:
                 await self._start_probe()
             await self.controller.start(self._registration())
             if not self.alone:
-                self._follow_settings(image)  # others may have changed them while the logs were opened
+                self.dynamic_config.follow(image)  # others may have changed them while the logs were opened
         except (LogDirError, FormatError, OSError) as error:
             await self._give_up()
             raise CannotStart(str(error)) from error
@@ -360,61 +339,6 @@ class Broker:
         except InvalidSetting as error:
             raise CannotStart(error.message) from error
 
-    def _serve_apis(self) -> None:
-        self.produce.api = Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0)
-        self.fetch.api = Api(1, "Fetch", 4, 18, raw=self.fetch.handle)
-        self.dispatcher.serve(self.produce.api)
-        self.dispatcher.serve(self.fetch.api)
-        for family in (
-            ApiVersionsApi,
-            MetadataApi,
-            TopicsApi,
-            ConfigsApi,
-            PartitionOffsetsApi,
-            LogDirsApi,
-            TransactionsApi,
-            GroupsApi,
-            GroupOffsetsApi,
-            ConsumerGroupsApi,
-            AclsApi,
-            ClientQuotasApi,
-            DelegationTokensApi,
-            ClusterApi,
-            EnvelopeApi,
-            AlterPartitionApi,
-            AssignReplicasToDirsApi,
-            SaslApi,
-            ScramCredentialsApi,
-        ):
-            for api in family(self).apis():
-                if not (api.between_brokers and self.alone):
-                    self.dispatcher.serve(api)
-        for api in self.coordinators.apis():
-            self.dispatcher.serve(api)
-        if self.telemetry is not None:
-            for api in TelemetryApi(self.telemetry, self.dispatcher).apis():
-                self.dispatcher.serve(api)
-
-    async def _finalize_new_features(self) -> None:
-        """For a data folder from before this broker knew a feature: raise it to the level of a new folder. In
-        a cluster an administrator does that, once every broker knows the feature."""
-        if not self.alone:
-            return
-        missing = [
-            FeatureUpdate(name, highest, UpgradeType.UPGRADE)
-            for name, (_, highest) in SUPPORTED_FEATURES.items()
-            if name not in self.image.features
-        ]
-        if missing:
-            try:
-                await self.controller.submit(UpdateFeatures(missing))
-            except KafkaError as error:
-                logger.error("feature levels are raised by a later start: %s", error)
-                return
-            logger.info(
-                "feature levels raised: %s", ", ".join(f"{update.name}={update.level}" for update in missing)
-            )
-
     def _registration(self, draining: bool = False) -> Registration:
         """Where clients find us, with the ports that were really bound."""
         bound = {acceptor.context.name: acceptor.port for acceptor in self.acceptors}
@@ -430,32 +354,19 @@ class Broker:
             lost_data=self.log_dirs.data_lost,
         )
 
-    async def _start_http(self) -> None:
+    async def _start_monitoring(self) -> None:
         self._http: asyncio.Server | None = None
-        where = parse_address(
-            "millstream.metrics.listener", self.settings.string("millstream.metrics.listener")
-        )
+        setting = "millstream.metrics.listener"
+        where = parse_address(setting, self.settings.string(setting))
         if where is None:
             return
-        from millstream.broker import http_endpoint, metrics
-        from millstream.http.host_names import HostNames
+        from millstream.broker.monitoring import serve_monitoring
 
         host, port = where
-        allowed_hosts = "millstream.metrics.allowed.hosts"
         try:
-            self._http = await http_endpoint.serve(
-                host,
-                port,
-                {
-                    "/metrics": lambda: (200, "text/plain; version=0.0.4", metrics.render(self)),
-                    "/health": self._health,
-                },
-                HostNames([host], self.settings.items(allowed_hosts), setting=allowed_hosts),
-            )
+            self._http = await serve_monitoring(self, host, port)
         except OSError as error:
-            raise CannotStart(
-                f"cannot serve metrics on {host}:{port} (millstream.metrics.listener): {error}"
-            ) from error
+            raise CannotStart(f"cannot serve metrics on {host}:{port} ({setting}): {error}") from error
         self.metrics_port: int = self._http.sockets[0].getsockname()[1]
         logger.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
 
@@ -477,61 +388,7 @@ class Broker:
         if not self.failed.done():
             self.failed.set_result(reason)
 
-    def _health(self) -> tuple[int, str, str]:
-        offline = sum(
-            1
-            for partition in self.partitions
-            if (not partition.leads and partition.leader in (-1, self.node_id))
-            or partition.log.offline is not None
-        )
-        folders = len(self.log_dirs.offline)
-        good = self.serving and not offline and not folders
-        body = (
-            f'{{"status": "{"ok" if good else "unavailable"}", "offline_partitions": {offline}, '
-            f'"offline_log_dirs": {folders}}}\n'
-        )
-        return 200 if good else 503, "application/json", body
-
     # ------------------------------------------------------------------ metadata
-
-    def _decision_context(self) -> Context:
-        settings = self.settings
-        return Context(
-            default_partitions=settings.integer("num.partitions"),
-            default_replication_factor=settings.integer("default.replication.factor"),
-            max_partitions=settings.integer("millstream.max.partitions"),
-            min_insync_replicas=settings.integer("min.insync.replicas"),
-            unclean_elections=settings.boolean("unclean.leader.election.enable"),
-            validate=self._validate,
-            list_default=_list_default,
-            no_room_for=self.log_dirs.no_room_for,
-            supported_features=SUPPORTED_FEATURES,
-            first_features={name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
-        )
-
-    def _validate(self, scope: str, name: str, values: Mapping[str, str]) -> None:
-        """Whether these may be the settings of a topic or of a broker, with Kafka's error code for each."""
-        try:
-            if scope == "topic":
-                self.settings.validate_topic(values)
-            elif scope == "group":
-                group_settings.validate(self.settings, values)
-            elif scope == subscriptions.SCOPE:
-                check_subscription(self.image, name, values)
-            elif not name:
-                self.static_settings.validate_dynamic(values, self.settings.this_broker)
-            elif name == str(self.node_id):
-                self.static_settings.validate_dynamic(self.settings.cluster_default, values)
-                if self.security is not None:
-                    self.security.check(
-                        self.static_settings.with_dynamic(self.settings.cluster_default, values)
-                    )
-            else:  # only that broker knows its other settings
-                for setting, value in values.items():
-                    validate_broker_config(setting, value, per_broker=True)
-        except InvalidSetting as error:
-            code = ErrorCode.invalid_config if scope == "topic" else ErrorCode.invalid_request
-            raise KafkaError(code, error.message) from None
 
     def _config_of(self, topic_id: UUID) -> LogConfig:
         return self.settings.topic(self.image.topic_config(topic_id))
@@ -540,26 +397,7 @@ class Broker:
         known = image.topic(topic)
         return self.settings.topic(image.topic_config(known.topic_id) if known else {})
 
-    async def _metadata_changed(self, image: Image, delta: Delta) -> None:
-        """An entry of the metadata log was applied: follow it before the change is answered."""
-        if self.rights is not None and delta.changed("acls"):
-            self._follow_acls(self.rights, image, delta)
-        if delta.changed("quotas"):
-            self._follow_quotas(image)
-        if delta.changed("tokens"):
-            self.tokens.changed()
-        if self.telemetry is not None and delta.has_configs(subscriptions.SCOPE):
-            self.telemetry.follow(image)
-        if delta.broker_configs(self.node_id):
-            self._follow_settings(image)
-        await self.partitions.apply(image, delta)
-        if delta.brokers and "replicas" in self.__dict__:
-            self.replicas.brokers_changed()
-        self.groups.metadata_changed(delta)
-        if self.security is not None:
-            self.security.metadata_changed(image, delta)
-
-    def _start_rights(self, image: Image) -> None:
+    def _start_authorizer(self, image: Image) -> None:
         name = self.settings.text("authorizer.class.name")
         if not name:
             return
@@ -569,13 +407,13 @@ class Broker:
                 "or leave it empty: then everybody who can connect may do everything"
             )
         apis = self.dispatcher.apis
-        self.rights = Rights(
+        self.authorizer = Authorizer(
             image.acls,
             super_users(self.settings.text("super.users") or ""),
             self.settings.boolean("allow.everyone.if.no.acl.found"),
             lambda key: apis[key].name if key in apis else str(key),
         )
-        self.produce.rights = self.fetch.rights = self.rights
+        self.produce.authorizer = self.fetch.authorizer = self.authorizer
         self.produce.topic_name = self.fetch.topic_name = self._topic_name
 
     def _make_audit(self) -> Audit | None:
@@ -592,8 +430,8 @@ class Broker:
         if self.audit is None:
             return
         self.audit.watch(self.dispatcher.apis.values())
-        if self.rights is not None:
-            self.rights.audit = self.audit
+        if self.authorizer is not None:
+            self.authorizer.audit = self.audit
         if self.security is not None:
             self.security.use_audit(self.audit)
         self.audit.start()
@@ -601,67 +439,6 @@ class Broker:
     def _topic_name(self, topic_id: bytes) -> str | None:
         found = self.image.topics_by_id.get(UUID(bytes=topic_id))
         return None if found is None else found.name
-
-    def _follow_acls(self, rights: Rights, image: Image, delta: Delta) -> None:
-        """What connections repeat was allowed by the old rules. Fetches that wait are judged when they
-        wake."""
-        keys = [cast(AclBinding, key) for table, key in delta.security if table == "acls"]
-        rights.change(
-            [key for key in keys if key in image.acls], [key for key in keys if key not in image.acls]
-        )
-        self.forget_fast_paths()
-
-    def _follow_quotas(self, image: Image) -> None:
-        self.quotas.follow(image)
-        self.fetch.quotas = self.quotas if self.quotas.active else None
-        self.admission.rates.by_ip = self.quotas.by_ip
-
-    def forget_fast_paths(self) -> None:
-        for connection in self.admission.open:
-            connection.fast_path = None
-
-    def _follow_settings(self, image: Image) -> None:
-        self.settings = self.static_settings.with_dynamic(
-            image.broker_config(), image.broker_config(self.node_id)
-        )
-        for problem in self.settings.problems:
-            logger.warning("dynamic setting ignored: %s", problem)
-        self._settings_changed()
-
-    def _settings_changed(self) -> None:
-        settings = self.settings
-        self.groups.settings_changed()
-        self._set_admission()
-        if self.security is not None:
-            self.security.settings_changed()
-        self.controller.context = self._decision_context()
-        self.throttles.configure(
-            settings.integer("leader.replication.throttled.rate"),
-            settings.integer("follower.replication.throttled.rate"),
-            settings.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
-            time.monotonic(),
-        )
-        self.log_dirs.producers_expire_after(settings.integer("producer.id.expiration.ms"))
-        if "replicas" in self.__dict__:
-            self.replicas.settings_changed()
-        self.partitions.reconfigure_all()
-
-    def _set_admission(self) -> None:
-        settings, admission = self.settings, self.admission
-        admission.limit = settings.integer("max.connections")
-        admission.rates.limit = settings.integer("max.connection.creation.rate")
-        if admission.rates.limit >= NO_LIMIT:
-            admission.rates.limit = 0
-        admission.rates.windows = settings.integer("quota.window.num")
-        admission.rates.window_ms = settings.integer("quota.window.size.seconds") * 1000
-        admission.per_address = settings.integer("max.connections.per.ip")
-        name = "max.connections.per.ip.overrides"
-        admission.overrides = host_limits(name, settings.string(name))
-        names = {listener.name for listener in self.listeners.bound}
-        prefixed = {listener: f"listener.name.{listener.lower()}.max.connections" for listener in names}
-        admission.per_listener = {
-            listener: settings.integer(name) for listener, name in prefixed.items() if settings.is_set(name)
-        }
 
     # ------------------------------------------------------------------ stop
 
@@ -705,11 +482,3 @@ class Broker:
         await self.controller.close()
         await asyncio.get_running_loop().run_in_executor(None, self.log_dirs.close, True, self.epoch)
         logger.info("stopped")
-
-
-def _list_default(scope: str, name: str) -> str | None:
-    """The default of a setting that is a list; None for any other."""
-    if scope == subscriptions.SCOPE:
-        return "" if name in ("metrics", "match") else None
-    setting = (TOPIC if scope == "topic" else BROKER).get(name)
-    return (setting.default or "") if setting is not None and setting.type is Type.LIST else None

@@ -57,9 +57,10 @@ def read_client_properties(path: str) -> dict[str, str]:
 
 
 def _is_client_property(name: str) -> bool:
+    from millstream.cli.profile_store import SERVICE_URLS
     from millstream.client.client_properties import CLIENT_PROPERTIES
 
-    return name in CLIENT_PROPERTIES or name.startswith("schema.registry.")
+    return name in CLIENT_PROPERTIES or name in SERVICE_URLS or name.startswith("schema.registry.")
 
 
 def _suggestion(name: str) -> str:

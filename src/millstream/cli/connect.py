@@ -1,11 +1,19 @@
 """Kafka Connect: run a worker (`distributed`, `standalone`), and ask one by REST.
 
-The connectors of a worker, by its REST API (`--url`, http://127.0.0.1:8083): ours or Apache Kafka's.
+The connectors of a worker, by its REST API: ours or Apache Kafka's. `--url` names it, or the profile does
+(`connect.url`); else it is http://127.0.0.1:8083. A worker that asks who comes gets `--user` (API keys as
+well) or `--token`, else the login of the profile; the environment variables MILLSTREAM_USER and
+MILLSTREAM_TOKEN keep them off the command line.
 """
 
+import base64
+import functools
+import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -13,17 +21,92 @@ import typer
 
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import print_json, print_table, print_yaml
+from millstream.cli.profile_store import http_access
 
 STYLES = ("table", "json", "yaml")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
-Url = Annotated[str, typer.Option(metavar="URL", help="The worker's REST API.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="The worker's REST API. Without it: the profile's, or http://127.0.0.1:8083.",
+        show_default=False,
+    ),
+]
 Style = Annotated[str, typer.Option("-o", "--output", metavar="STYLE", help="table, json or yaml.")]
 File = Annotated[
     str,
     typer.Argument(metavar="FILE", help="The settings: a .properties or .json file; - for standard input."),
 ]
 DEFAULT_URL = "http://127.0.0.1:8083"
+
+User = Annotated[
+    str,
+    typer.Option(
+        metavar="USER:PASSWORD",
+        help="A user with the password, or an API key with its secret.",
+        envvar="MILLSTREAM_USER",
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str,
+    typer.Option(metavar="TOKEN", help="A bearer token.", envvar="MILLSTREAM_TOKEN", show_default=False),
+]
+CaFile = Annotated[
+    str,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Certificates to trust (PEM), for https://.",
+        envvar="MILLSTREAM_CA_FILE",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a worker is asked."""
+
+    user: str = ""
+    token: str = ""
+    ca_file: str = ""
+
+    def headers(self) -> dict[str, str]:
+        if self.user and self.token:
+            raise UsageError("--user and --token: give one of them")
+        if self.token:
+            return {"authorization": f"Bearer {self.token}"}
+        if not self.user:
+            return {}
+        if ":" not in self.user:
+            raise UsageError("--user needs the password as well: USER:PASSWORD")
+        return {"authorization": f"Basic {base64.b64encode(self.user.encode()).decode()}"}
+
+
+_NO_LOGIN = Login()
+_login: ContextVar[Login] = ContextVar("login", default=_NO_LOGIN)
+
+
+def _with_login(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with the three options of a login."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, user: str = "", token: str = "", ca_file: str = "", **options: Any) -> int:
+        _login.set(Login(user, token, ca_file))
+        return command(*arguments, **options)
+
+    options: Mapping[str, Any] = {"user": User, "token": Token, "ca_file": CaFile}
+    run.__annotations__ = {**command.__annotations__, **options}
+    own = inspect.signature(command)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=kind)
+        for name, kind in options.items()
+    ]
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    return run
 
 
 def distributed() -> int:
@@ -40,7 +123,7 @@ def standalone() -> int:
     return main(["standalone", "--help"])
 
 
-def list_(url: Url = DEFAULT_URL, output: Style = "table") -> int:
+def list_(url: Url = "", output: Style = "table") -> int:
     """List the connectors with their states."""
     found = _ask("GET", url, "/connectors?expand=status&expand=info")
     rows = [
@@ -57,7 +140,7 @@ def list_(url: Url = DEFAULT_URL, output: Style = "table") -> int:
     return 0
 
 
-def status(name: Name, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+def status(name: Name, url: Url = "", output: Style = "table") -> int:
     """Show the states of a connector and its tasks, with what went wrong."""
     found = _ask("GET", url, f"/connectors/{quote(name, safe='')}/status")
     one = found["connector"]
@@ -75,7 +158,7 @@ def create(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Its name, if the file has none.", show_default=False)
     ] = "",
-    url: Url = DEFAULT_URL,
+    url: Url = "",
 ) -> int:
     """Create a connector."""
     settings = _settings(file)
@@ -87,35 +170,46 @@ def create(
     return 0
 
 
-def update(name: Name, file: File, url: Url = DEFAULT_URL) -> int:
+def update(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="The connector, if the file has no name.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="The settings, as for `create`.", show_default=False),
+    ] = "",
+    url: Url = "",
+) -> int:
     """Give a connector other settings, or create it."""
-    _ask("PUT", url, f"/connectors/{quote(name, safe='')}/config", {**_settings(file), "name": name})
-    print(f"Connector {name} has these settings now.")
+    settings = _settings(file or name)
+    chosen = name if file else settings.get("name", "")
+    if not chosen:
+        raise UsageError("the connector needs a name: in the file, or before it")
+    _ask("PUT", url, f"/connectors/{quote(chosen, safe='')}/config", {**settings, "name": chosen})
+    print(f"Connector {chosen} has these settings now.")
     return 0
 
 
-def delete(name: Name, url: Url = DEFAULT_URL) -> int:
+def delete(name: Name, url: Url = "") -> int:
     """Delete a connector. Its offsets stay."""
     _ask("DELETE", url, f"/connectors/{quote(name, safe='')}")
     print(f"Deleted connector {name}.")
     return 0
 
 
-def pause(name: Name, url: Url = DEFAULT_URL) -> int:
+def pause(name: Name, url: Url = "") -> int:
     """Let a connector rest; its tasks stay."""
     _ask("PUT", url, f"/connectors/{quote(name, safe='')}/pause")
     print(f"Connector {name} is to pause.")
     return 0
 
 
-def resume(name: Name, url: Url = DEFAULT_URL) -> int:
+def resume(name: Name, url: Url = "") -> int:
     """Let a connector go on that was paused or stopped."""
     _ask("PUT", url, f"/connectors/{quote(name, safe='')}/resume")
     print(f"Connector {name} is to run.")
     return 0
 
 
-def stop(name: Name, url: Url = DEFAULT_URL) -> int:
+def stop(name: Name, url: Url = "") -> int:
     """Stop a connector: it has no tasks then, and its offsets can be changed."""
     _ask("PUT", url, f"/connectors/{quote(name, safe='')}/stop")
     print(f"Connector {name} is to stop.")
@@ -125,7 +219,7 @@ def stop(name: Name, url: Url = DEFAULT_URL) -> int:
 def restart(
     name: Name,
     only_failed: Annotated[bool, typer.Option("--only-failed", help="Only what has failed.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = "",
 ) -> int:
     """Restart a connector and its tasks."""
     flags = f"includeTasks=true&onlyFailed={'true' if only_failed else 'false'}"
@@ -134,7 +228,7 @@ def restart(
     return 0
 
 
-def plugins(url: Url = DEFAULT_URL, output: Style = "table") -> int:
+def plugins(url: Url = "", output: Style = "table") -> int:
     """List what there is: connectors, transforms, predicates, converters."""
     found = _ask("GET", url, "/connector-plugins?connectorsOnly=false")
     _emit(
@@ -146,19 +240,20 @@ def plugins(url: Url = DEFAULT_URL, output: Style = "table") -> int:
     return 0
 
 
-def validate(file: File, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+def validate(file: File, url: Url = "", output: Style = "table") -> int:
     """Say what is wrong with settings, without creating anything."""
     settings = _settings(file)
     kind = settings.get("connector.class", "")
     if not kind:
         raise UsageError("the settings name no connector.class")
-    found = _ask(
-        "PUT", url, f"/connector-plugins/{quote(kind.rpartition('.')[2], safe='')}/config/validate", settings
-    )
+    found = _ask("PUT", url, f"/connector-plugins/{quote(kind, safe='')}/config/validate", settings)
     rows = [(one["value"]["name"], error) for one in found["configs"] for error in one["value"]["errors"]]
+    if output == "table" and not rows:
+        print("Nothing is wrong with these settings.")
+        return 0
     _emit(found, output, ("SETTING", "ERROR"), rows)
-    if found["error_count"]:
-        raise CommandFailed(f"{found['error_count']} settings are wrong")
+    if rows:
+        raise CommandFailed(f"{len({name for name, _ in rows})} settings are wrong")
     return 0
 
 
@@ -167,7 +262,7 @@ def offsets(
     reset: Annotated[
         bool, typer.Option("--reset", help="Back to the beginning; the connector is stopped.")
     ] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     output: Style = "table",
 ) -> int:
     """Show how far a connector is, or take it back to the beginning."""
@@ -181,7 +276,7 @@ def offsets(
     return 0
 
 
-def topics(name: Name, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+def topics(name: Name, url: Url = "", output: Style = "table") -> int:
     """List the topics that a connector has used."""
     found = _ask("GET", url, f"/connectors/{quote(name, safe='')}/topics")
     _emit(found, output, ("TOPIC",), [(topic,) for topic in found[name]["topics"]])
@@ -191,7 +286,7 @@ def topics(name: Name, url: Url = DEFAULT_URL, output: Style = "table") -> int:
 def preview(
     file: File,
     records: Annotated[int, typer.Option(metavar="N", help="How many records to show.")] = 5,
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     output: Style = "json",
 ) -> int:
     """Show real records after every transform, and what the sink would do. Nothing is written."""
@@ -224,7 +319,7 @@ def redrive(
     where: Annotated[
         str, typer.Option("--where", help="Only these, as in console-consumer: 'value.id == 7'.")
     ] = "",
-    url: Url = DEFAULT_URL,
+    url: Url = "",
 ) -> int:
     """Give a sink its dead letters once more."""
     path = f"/connectors/{quote(name, safe='')}/redrive"
@@ -234,28 +329,28 @@ def redrive(
         return 0
     body = {"where": where} if where and not status else None
     found = _ask("GET" if status else "POST", url, path, body)
-    print(f"{found['dead_letters']} dead letters of {found['topic']} are left for connector {name}.")
+    print(f"Up to {found['dead_letters']} dead letters of {found['topic']} are left for connector {name}.")
     return 0
 
 
 SUBCOMMANDS: dict[str, Callable[..., int]] = {
     "distributed": distributed,
     "standalone": standalone,
-    "list": list_,
-    "status": status,
-    "create": create,
-    "update": update,
-    "delete": delete,
-    "pause": pause,
-    "resume": resume,
-    "stop": stop,
-    "restart": restart,
-    "validate": validate,
-    "plugins": plugins,
-    "offsets": offsets,
-    "topics": topics,
-    "preview": preview,
-    "redrive": redrive,
+    "list": _with_login(list_),
+    "status": _with_login(status),
+    "create": _with_login(create),
+    "update": _with_login(update),
+    "delete": _with_login(delete),
+    "pause": _with_login(pause),
+    "resume": _with_login(resume),
+    "stop": _with_login(stop),
+    "restart": _with_login(restart),
+    "validate": _with_login(validate),
+    "plugins": _with_login(plugins),
+    "offsets": _with_login(offsets),
+    "topics": _with_login(topics),
+    "preview": _with_login(preview),
+    "redrive": _with_login(redrive),
 }
 
 
@@ -263,15 +358,24 @@ def _ask(method: str, url: str, path: str, body: Any = None) -> Any:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
+    access = http_access("connect", url, DEFAULT_URL)
+    url = access.url
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--url {url}: an address begins with http:// or https://")
     data = None if body is None else json.dumps(body).encode()
     headers = {} if body is None else {"content-type": "application/json"}
+    login = _login.get()
+    if not login.user and not login.token and access.user:
+        login = replace(login, user=f"{access.user}:{access.password}")
+    headers |= login.headers()
     request = Request(url.rstrip("/") + path, data, headers, method=method)  # noqa: S310 - checked above
+    context = _tls_context(url) if login.ca_file else access.context()
     try:
-        with urlopen(request, timeout=90) as answer:  # noqa: S310
+        with urlopen(request, timeout=90, context=context) as answer:  # noqa: S310
             text = answer.read()
     except HTTPError as error:
+        if error.code == 401:
+            raise CommandFailed(f"{url} wants to know who asks: give --user or --token") from None
         try:
             raise CommandFailed(json.loads(error.read())["message"]) from None
         except (ValueError, KeyError):
@@ -283,6 +387,19 @@ def _ask(method: str, url: str, path: str, body: Any = None) -> Any:
             "distributed`, or give its address with --url"
         ) from None
     return json.loads(text) if text else None
+
+
+def _tls_context(url: str) -> Any:
+    """None for http://."""
+    import ssl
+
+    trusted = _login.get().ca_file
+    if not url.startswith("https://"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=trusted or None)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandFailed(f"--ca-file {trusted}: {error.strerror or error}") from None
 
 
 def _settings(path: str) -> dict[str, str]:

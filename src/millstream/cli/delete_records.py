@@ -1,18 +1,16 @@
 """`millstream delete-records`: what kafka-delete-records.sh does."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import cluster_access, shared_options
+from millstream.cli import cluster_access, json_file, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.progress import progress
 from millstream.wire.topic_partition import TopicPartition
 
 AT_ONCE = 200  # partitions in one request
-LARGEST = {"partition": shared_options.LARGEST_INT32, "offset": shared_options.LARGEST_INT64}
 
 
 def command(
@@ -78,33 +76,18 @@ def command(
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    try:
-        content = json.loads(text)
-    except ValueError:
-        raise CommandFailed("The input string is not a valid JSON") from None
-    if not isinstance(content, dict):
-        raise CommandFailed("The input string is not a JSON object")
-    if content.get("version", 1) != 1:
-        raise CommandFailed(f"Not supported version field value {content['version']}")
-    entries = content.get("partitions")
+    entries = json_file.versioned(text).get("partitions")
     if not isinstance(entries, list):
         raise CommandFailed("Missing partitions field")
     found: dict[TopicPartition, int] = {}
     twice: list[str] = []
     for entry in entries:
-        for name, expected in (("topic", str), ("partition", int), ("offset", int)):
-            if not isinstance(entry, dict) or name not in entry:
-                raise CommandFailed(f"No such field exists: `{name}`")
-            if not isinstance(entry[name], expected) or isinstance(entry[name], bool):
-                raise CommandFailed(
-                    f"Field `{name}` must be a {'string' if expected is str else 'whole number'}"
-                )
-            if not isinstance(entry[name], str) and not -1 <= entry[name] <= LARGEST[name]:
-                raise CommandFailed(f"Field `{name}` is out of range: {entry[name]}")
-        topic_partition = TopicPartition(entry["topic"], entry["partition"])
+        topic = json_file.field(entry, "topic", str)
+        partition = json_file.number(entry, "partition", -1, shared_options.LARGEST_INT32)
+        topic_partition = TopicPartition(topic, partition)
         if topic_partition in found:
             twice.append(f"{topic_partition}")
-        found[topic_partition] = entry["offset"]
+        found[topic_partition] = json_file.number(entry, "offset", -1, shared_options.LARGEST_INT64)
     if twice:
         raise CommandFailed(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
     return found

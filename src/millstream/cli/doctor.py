@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream import __version__
 from millstream.cli import shared_options
+from millstream.cli.doctor_finding import GOOD, PROBLEM, WARNING, Finding
+from millstream.cli.doctor_security import security
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.up import DataDir
 
@@ -30,15 +32,6 @@ LITTLE_DISK = 1 << 30
 ENOUGH_DISK = 10 << 30
 LITTLE_MEMORY = 1 << 30
 
-GOOD, WARNING, PROBLEM = "ok", "warning", "problem"
-
-
-class Finding(NamedTuple):
-    what: str
-    state: str
-    found: str
-    cure: str = ""
-
 
 def command(
     data_dir: DataDir = "",
@@ -50,7 +43,8 @@ def command(
     ] = "table",
     version: shared_options.Version = False,
 ) -> int:
-    """Check Python, packages, Java, ports, disk, file limits and memory, with a cure for each problem.
+    """Check Python, packages, Java, ports, disk, file limits, memory, and what `up --secure` has made, with a
+    cure for each problem.
 
     Exit codes: 0 nothing is in the way (warnings are about comfort), 1 something is.
     """
@@ -88,6 +82,7 @@ def examine(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
     yield files()
     yield memory()
     yield from ports(home, port_base)
+    yield from security(home)
 
 
 def versions() -> Finding:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import cluster_access, shared_options
+from millstream.cli import cluster_access, json_file, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -25,14 +25,7 @@ def command(
         ),
     ] = "",
     topic: Annotated[str, typer.Option(help="The topic; with --partition.", metavar="NAME")] = "",
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            help="The partition of --topic.",
-            metavar="N",
-            callback=shared_options.in_range(0, shared_options.LARGEST_INT32),
-        ),
-    ] = None,
+    partition: shared_options.PartitionOfTopic = None,
     path_to_json_file: Annotated[
         str,
         typer.Option(
@@ -141,16 +134,8 @@ def read_partitions(path: str) -> list[TopicPartition]:
         raise CommandFailed('Replica election data is missing "partitions" field')
     found: list[TopicPartition] = []
     for entry in content["partitions"]:
-        for name, expected in (("topic", str), ("partition", int)):
-            if not isinstance(entry, dict) or name not in entry:
-                raise CommandFailed(f"No such field exists: `{name}`")
-            if not isinstance(entry[name], expected) or isinstance(entry[name], bool):
-                raise CommandFailed(
-                    f"Field `{name}` must be a {'string' if expected is str else 'whole number'}"
-                )
-        if not 0 <= entry["partition"] <= shared_options.LARGEST_INT32:
-            raise CommandFailed(f"Field `partition` is out of range: {entry['partition']}")
-        key = TopicPartition(entry["topic"], entry["partition"])
+        topic = json_file.field(entry, "topic", str)
+        key = TopicPartition(topic, json_file.number(entry, "partition", 0, shared_options.LARGEST_INT32))
         if key in found:
             raise CommandFailed(f"Replica election data contains duplicate partitions: {key}")
         found.append(key)

@@ -11,21 +11,26 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli.errors import CommandFailed, UsageError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 CHOSEN = "MILLSTREAM_PROFILE"
 LOCAL = "up"
 SERVERS = "bootstrap.servers"
 REGISTRY = "schema.registry.url"
 REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
+REGISTRY_AUTHORITY = "schema.registry.ssl.truststore.location"
+SERVICE_URLS = ("connect.url", "sql.url")
 
 # What a profile calls a setting, and what the service does.
 SERVICE_SETTINGS = {
     "registry": {SERVERS: "kafkastore.bootstrap.servers"},
-    "rest": {SERVERS: SERVERS, REGISTRY: REGISTRY, REGISTRY_LOGIN: REGISTRY_LOGIN},
-    "console": {SERVERS: SERVERS, REGISTRY: REGISTRY},
+    "rest": {name: name for name in (SERVERS, REGISTRY, REGISTRY_LOGIN, REGISTRY_AUTHORITY)},
+    "console": {name: name for name in (SERVERS, REGISTRY, REGISTRY_AUTHORITY)},
 }
 CLIENT_PREFIXES = {"registry": "kafkastore.", "rest": "client.", "console": "client."}
 SECURITY = ("security.protocol", "ssl.", "sasl.")
@@ -134,8 +139,9 @@ def local_cluster() -> Properties:
         from millstream.cli.secure_platform import admin_properties
 
         properties = {**admin_properties(Path(found.data_dir)), **properties}
-    if "registry" in addresses:
-        properties[REGISTRY] = addresses["registry"]
+    for service, name in (("registry", REGISTRY), *((url.partition(".")[0], url) for url in SERVICE_URLS)):
+        if service in addresses:
+            properties[name] = addresses[service]
     return properties
 
 
@@ -166,6 +172,45 @@ def registry_settings(servers: str) -> Properties:
     return {
         name: value for name, value in chosen(bool(servers)).items() if name.startswith("schema.registry.")
     }
+
+
+class HttpAccess(NamedTuple):
+    """How to reach an HTTP service. Its users are those of the cluster, so the login is the client's."""
+
+    url: str
+    user: str = ""
+    password: str = ""
+    authority: str = ""  # the file with the certificate to trust; empty: the system's
+
+    def context(self) -> "SSLContext | None":
+        """For https. CommandFailed if the file cannot be used."""
+        if not self.url.startswith("https://"):
+            return None
+        from ssl import create_default_context
+
+        try:
+            return create_default_context(cafile=self.authority or None)
+        except OSError as error:
+            raise CommandFailed(f"{self.authority} cannot be used: {error}") from None
+
+
+def http_access(service: str, url: str, default: str) -> HttpAccess:
+    """The service of the profile (`connect.url`, `sql.url`), or the one that the command names. It is shown
+    the profile's password only if the profile names it, or was chosen for this command."""
+    from millstream.client.security import read_security
+
+    properties = chosen(bool(url))
+    found = url or properties.get(f"{service}.url", "")
+    if not found:
+        return HttpAccess(default)
+    try:
+        _, tls, sasl = read_security(properties)
+    except ValueError:
+        return HttpAccess(found)  # a login that has no password, as Kerberos
+    authority = tls.ca_file if tls is not None else properties.get(REGISTRY_AUTHORITY, "")
+    if sasl is None:
+        return HttpAccess(found, authority=authority)
+    return HttpAccess(found, sasl.username, sasl.password, authority)
 
 
 def service_arguments(service: str, given: list[str]) -> list[str]:

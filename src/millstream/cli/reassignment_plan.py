@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from millstream.cli import json_file
 from millstream.cli.errors import CommandFailed
+from millstream.cli.shared_options import LARGEST_INT32
 from millstream.client.cluster_admin import Replica
 from millstream.wire.topic_partition import TopicPartition
 
 ANY_FOLDER = "any"
-LARGEST_INT32 = (1 << 31) - 1
 
 
 class Plan(NamedTuple):
@@ -45,9 +46,8 @@ def parse_plan(text: str) -> Plan:
     twice: list[str] = []
     repeated: list[str] = []
     for entry in _entries(text, "partitions"):
-        partition = TopicPartition(_field(entry, "topic", str), _field(entry, "partition", int))
-        if not 0 <= partition.partition <= LARGEST_INT32:
-            raise CommandFailed(f"Field `partition` is out of range: {partition.partition}")
+        topic = json_file.field(entry, "topic", str)
+        partition = TopicPartition(topic, json_file.number(entry, "partition", 0, LARGEST_INT32))
         brokers = _list(entry, "replicas", int)
         where = _list(entry, "log_dirs", str) if "log_dirs" in entry else [ANY_FOLDER] * len(brokers)
         if len(brokers) != len(where):
@@ -82,7 +82,7 @@ def parse_plan(text: str) -> Plan:
 
 def parse_topics(text: str) -> list[str]:
     """{"topics": [{"topic": "orders"}], "version": 1}"""
-    names = [_field(entry, "topic", str) for entry in _entries(text, "topics")]
+    names = [json_file.field(entry, "topic", str) for entry in _entries(text, "topics")]
     if again := [name for name, count in Counter(names).items() if count > 1]:
         raise CommandFailed(f"List of topics to reassign contains duplicate entries: [{', '.join(again)}]")
     if not names:
@@ -126,24 +126,10 @@ def plan_data(
 
 
 def _entries(text: str, name: str) -> list[dict[str, Any]]:
-    try:
-        content = json.loads(text)
-    except ValueError:
-        raise CommandFailed("The input string is not a valid JSON") from None
-    if not isinstance(content, dict):
-        raise CommandFailed("The input string is not a JSON object")
-    if content.get("version", 1) != 1:
-        raise CommandFailed(f"Not supported version field value {content['version']}")
-    entries = content.get(name, [])
+    entries = json_file.versioned(text).get(name, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise CommandFailed(f"Field `{name}` must be a list of objects")
     return entries
-
-
-def _field(entry: Mapping[str, Any], name: str, expected: type) -> Any:
-    if name not in entry:
-        raise CommandFailed(f"No such field exists: `{name}`")
-    return _checked(entry[name], name, expected)
 
 
 def _list(entry: Mapping[str, Any], name: str, expected: type) -> list[Any]:
@@ -151,16 +137,10 @@ def _list(entry: Mapping[str, Any], name: str, expected: type) -> list[Any]:
         raise CommandFailed(f"No such field exists: `{name}`")
     if not isinstance(entry[name], list):
         raise CommandFailed(f"Field `{name}` must be a list")
-    found = [_checked(item, name, expected) for item in entry[name]]
+    found = [json_file.checked(item, name, expected) for item in entry[name]]
     if expected is int and not all(0 <= item <= LARGEST_INT32 for item in found):
         raise CommandFailed(f"Field `{name}` is out of range: {found}")
     return found
-
-
-def _checked(value: Any, name: str, expected: type) -> Any:
-    if not isinstance(value, expected) or isinstance(value, bool):
-        raise CommandFailed(f"Field `{name}` must be a {'string' if expected is str else 'whole number'}")
-    return value
 
 
 # --- proposals ----------------------------------------------------------------------------------------------

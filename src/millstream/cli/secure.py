@@ -65,7 +65,36 @@ def init(
     return 0
 
 
-SUBCOMMANDS = {"init": init}
+def certificate(
+    name: Annotated[str, typer.Option(metavar="NAME", help="The user that it stands for: its CN.")],
+    folder: Annotated[
+        str,
+        typer.Option(
+            "--dir", metavar="FOLDER", help="Where the authority is (ca.pem, ca.key); NAME.pem goes there."
+        ),
+    ] = DEFAULT_FOLDER,
+    days: Annotated[int, typer.Option(metavar="DAYS", help="How long it is good for.")] = 365,
+    version: shared_options.Version = False,
+) -> int:
+    """Make a client certificate for a user, signed by the authority of `secure init` or `up --secure`.
+
+    It is for listeners that ask for one: `ssl.client.auth` of the broker, `ssl.client.authentication` of the
+    HTTP services.
+    """
+    if version:
+        return shared_options.show_version()
+    if not name or len(name) > 64 or any(one in "/\\\0" or not one.isprintable() for one in name):
+        raise UsageError("--name is a user's name of at most 64 characters, without slashes")
+    if not 1 <= days <= 3650:
+        raise UsageError("--days is a number from 1 to 3650")
+    from millstream.cli.certificates import make_client_certificate
+
+    path = make_client_certificate(Path(folder), name, days)
+    print(f"Made {path}: key and certificate of CN={name}, good for {days} days.")
+    return 0
+
+
+SUBCOMMANDS = {"init": init, "certificate": certificate}
 
 
 class SecureFolder:

@@ -1,9 +1,15 @@
-"""`millstream up --secure`: the broker speaks SASL_SSL only, and every service is a user of its own.
+"""`millstream up --secure`: brokers speak SASL_SSL only, and every service is a user of its own.
 
 At the first start, certificates, users with random passwords and their ACLs are made in the data folder,
 before the broker runs; later starts find them in `secure/`. Passwords are in files that only this user can
 read, never on a command line. What each service may do is in RIGHTS. The services ask who comes: users of the
-cluster and API keys (`http/cluster_login.py`). They answer HTTP, on the address that `up` listens on.
+cluster and API keys (`http/cluster_login.py`). They answer HTTPS with the broker's certificate, and trust the
+authority that signed it when they ask each other; `--plain-http` leaves that to a proxy in front of them.
+
+Several brokers share the certificate, which names the host that all of them run on, and log in to each other
+as the user `broker`. Users and ACLs are made in the folder of the first one, which brings them into
+ZooKeeper. ZooKeeper listens on 127.0.0.1 alone, and its nodes belong to a user of ZooKeeper that only the
+brokers know.
 """
 
 import asyncio
@@ -18,8 +24,11 @@ from millstream.wire.acls import CLUSTER_NAME, AclBinding, Operation, PatternTyp
 
 if TYPE_CHECKING:
     from millstream.up.services import Service
+    from millstream.up.several_brokers import Size
 
 ADMIN = "admin"
+BROKERS = "broker"  # the user as which brokers log in to each other
+CHROOT = "/millstream"  # a node of ours, so that nobody else can delete what is below it
 FOLDER = "secure"
 SECURED = "SASL_SSL"
 
@@ -65,8 +74,18 @@ PREFIXES = {
     "connect": "",
     "sql": "client.",
 }
-# What users of the cluster need to come in. Metrics and health are for programs that watch.
-ASKS: Mapping[str, str] = {"authentication.method": "BASIC", "authentication.skip.paths": "/metrics,/health"}
+# What users of the cluster need to come in. On our brokers PLAIN knows all of them, and API keys. Metrics
+# and health are for programs that watch.
+LOGIN: Mapping[str, str] = {"authentication.method": "BASIC", "authentication.sasl.mechanisms": "PLAIN"}
+ASKS: Mapping[str, str] = {**LOGIN, "authentication.skip.paths": "/metrics,/health"}
+
+
+# Where services look for the authority of those that they ask.
+TRUST: Mapping[str, Sequence[str]] = {
+    "rest": ("schema.registry.ssl.truststore.location",),
+    "console": ("schema.registry.ssl.truststore.location", "metrics.ssl.truststore.location"),
+    "sql": ("ksql.schema.registry.ssl.truststore.location", "ksql.connect.ssl.truststore.location"),
+}
 
 
 def admin_properties(data_dir: Path) -> dict[str, str]:
@@ -74,17 +93,49 @@ def admin_properties(data_dir: Path) -> dict[str, str]:
     from millstream.cli.cluster_access import read_properties
 
     found = read_properties(str(data_dir / FOLDER / f"{ADMIN}.properties"))
-    return {**found, "schema.registry.basic.auth.user.info": _user_info(found)}
+    return {
+        **found,
+        "schema.registry.basic.auth.user.info": _user_info(found),
+        "schema.registry.ssl.truststore.location": str(data_dir / FOLDER / "ca.pem"),
+    }
+
+
+def with_https(services: "Mapping[str, Service]", data_dir: Path) -> "dict[str, Service]":
+    """The table of services, of which those that speak HTTP do so over TLS."""
+    folder = str(data_dir / FOLDER).replace("{", "{{").replace("}", "}}")
+    return {name: _with_https(service, folder) for name, service in services.items()}
+
+
+def _with_https(service: "Service", folder: str) -> "Service":
+    if service.scheme != "http":
+        return service
+    # Connect's Kafka clients have the names without a prefix.
+    prefix = "listeners.https." if PREFIXES[service.name] == "" else ""
+    settings = {
+        **service.settings,
+        "listeners": "https://{host}:{port}",
+        f"{prefix}ssl.keystore.type": "PEM",
+        f"{prefix}ssl.keystore.location": f"{folder}/broker.pem",
+        f"{prefix}ssl.truststore.location": f"{folder}/ca.pem",
+        **{name: f"{folder}/ca.pem" for name in TRUST.get(service.name, ())},
+    }
+    if service.name == "sql":
+        settings["ksql.connect.url"] = "{connect}"
+    return replace(service, settings=settings, scheme="https")
 
 
 def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -> "list[Service]":
     """The services with settings for a secured platform, which is made where it is not there yet."""
+    from millstream.up.services import BROKER
+    from millstream.up.several_brokers import is_broker, is_zookeeper
+
     folder = data_dir / FOLDER
     if not (folder / f"{ADMIN}.properties").exists():
         _make(folder, data_dir / "broker", hosts)
+    several = any(is_zookeeper(service.name) for service in chosen)
     found = []
     for service in chosen:
-        if service.name == "broker":
+        if is_broker(service.name):
             settings = {
                 **service.settings,
                 "listeners": f"{SECURED}://{{host}}:{{port}}",
@@ -101,7 +152,15 @@ def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": f"User:{ADMIN}",
             }
-            path = _token_key(folder)
+            path = _broker_secrets(folder)
+            if several:
+                settings |= {
+                    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+                    "super.users": f"User:{ADMIN};User:{BROKERS}",
+                    "zookeeper.connect": service.settings["zookeeper.connect"] + CHROOT,
+                    "zookeeper.set.acl": "true",
+                }
+                _cluster_secrets(path, data_dir / BROKER.name)
             found.append(
                 replace(
                     service,
@@ -110,6 +169,8 @@ def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -
                     what=f"{service.what}, {SECURED}",
                 )
             )
+        elif is_zookeeper(service.name):
+            found.append(replace(service, local=True))
         else:
             path = folder / f"{service.name}.properties"
             if not path.exists():
@@ -119,14 +180,50 @@ def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -
     return found
 
 
-def _token_key(folder: Path) -> Path:
-    """Settings of the broker that are secret: the key of delegation tokens."""
+def secured_size(size: "Size", data_dir: Path | None, secure: bool) -> "Size":
+    """Several brokers: at the first start the users are in the folder of the first one, which therefore has
+    to begin. Raises CommandFailed for a folder that is used in the other way."""
+    known = data_dir is not None and (data_dir / FOLDER / f"{ADMIN}.properties").exists()
+    if known and not secure:
+        raise CommandFailed(f"the brokers in {data_dir} are secured: millstream up --secure")
+    return replace(size, adopts=True) if secure and not known else size
+
+
+def _broker_secrets(folder: Path) -> Path:
+    """Settings of brokers that are secret: the key of delegation tokens."""
     from millstream.cli.secure import write_properties
 
     path = folder / "broker.properties"
     if not path.exists():
         write_properties(path, {"delegation.token.secret.key": secrets.token_urlsafe(32)})
     return path
+
+
+def _cluster_secrets(path: Path, first_broker: Path) -> None:
+    """What brokers need for each other and for ZooKeeper. The user goes first: a password that is in the file
+    is known to the cluster."""
+    from millstream.cli.cluster_access import read_properties
+    from millstream.cli.format import add_users
+    from millstream.cli.scram_users import parse_add_scram
+    from millstream.cli.secure import write_properties
+
+    known = read_properties(str(path))
+    if "millstream.zookeeper.digest" in known:
+        return
+    password = secrets.token_urlsafe(18)
+    add_users(first_broker, [parse_add_scram(f"SCRAM-SHA-512=[name={BROKERS},password={password}]")])
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    login = f"listener.name.{SECURED.lower()}.scram-sha-512.sasl.jaas.config"
+    whole = path.with_suffix(".new")
+    write_properties(
+        whole,
+        {
+            **known,
+            login: f'{jaas} username="{BROKERS}" password="{password}";',
+            "millstream.zookeeper.digest": f"{BROKERS}:{secrets.token_urlsafe(18)}",
+        },
+    )
+    whole.replace(path)
 
 
 def _complete(service: str, path: Path, folder: Path) -> None:
@@ -143,10 +240,10 @@ def _complete(service: str, path: Path, folder: Path) -> None:
         f"{prefix}ssl.keystore.type": "PEM",
         f"{prefix}ssl.keystore.location": str(folder / "client.pem"),
     }
-    wanted |= {"authentication.method": "BASIC"} if service == "console" else ASKS
+    wanted |= LOGIN if service == "console" else ASKS
     if service == "rest":
         wanted["schema.registry.basic.auth.credentials.source"] = "SASL_INHERIT"
-    elif service == "console":
+    elif service in ("console", "connect"):
         wanted["schema.registry.basic.auth.user.info"] = login
     elif service == "sql":
         wanted["ksql.schema.registry.basic.auth.user.info"] = login

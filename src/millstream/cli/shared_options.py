@@ -86,6 +86,12 @@ def in_range(low: int, high: int) -> Callable[[int | None], int | None]:
     return check
 
 
+PartitionOfTopic = Annotated[
+    int | None,
+    typer.Option(help="The partition of --topic.", metavar="N", callback=in_range(0, LARGEST_INT32)),
+]
+
+
 def warn_of_old_names(*options: tuple[str, object, str, object]) -> None:
     """(old name, its value, new name, its value): an old name is worth a warning, both names at once are a
     mistake."""

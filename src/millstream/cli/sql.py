@@ -3,6 +3,7 @@
     millstream sql                                      the server of this machine
     millstream sql http://host:8088 --execute "SHOW STREAMS;"
     millstream sql --file setup.sql
+    millstream -p up sql                                the server of `millstream up`, with its login
 
 Statements end with a semicolon and may have several lines. Queries print rows as they come; Ctrl-C ends them.
 `help` lists what the shell itself knows. SET, UNSET, DEFINE and UNDEFINE hold until the shell ends.
@@ -23,10 +24,14 @@ import typer
 
 from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed
+from millstream.cli.profile_store import http_access
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from millstream.sql.client import Answer, Rows
 
+DEFAULT_URL = "http://localhost:8088"
 HISTORY = Path.home() / ".millstream_sql_history"
 STYLES = ("tabular", "live", "json")
 HELP = """Statements end with ';'. The shell itself knows:
@@ -46,8 +51,13 @@ KEYWORDS = (
 
 def command(
     server: Annotated[
-        str, typer.Argument(help="Address of the server.", metavar="URL")
-    ] = "http://localhost:8088",
+        str,
+        typer.Argument(
+            help=f"Address of the server. Without it: the profile's (sql.url), or {DEFAULT_URL}.",
+            metavar="URL",
+            show_default=False,
+        ),
+    ] = "",
     execute: Annotated[
         str, typer.Option("--execute", "-e", help="Statements to execute.", metavar="SQL")
     ] = "",
@@ -61,7 +71,9 @@ def command(
     """A shell for SQL."""
     if version:
         return shared_options.show_version()
-    shell = Shell(server, output, user)
+    access = http_access("sql", server, DEFAULT_URL)
+    login = user or (f"{access.user}:{access.password}" if access.user else "")
+    shell = Shell(access.url, output, login, access.context())
     if execute:
         shell.run(execute)
     elif file:
@@ -81,10 +93,10 @@ def _read(file: str) -> str:
 
 
 class Shell:
-    def __init__(self, server: str, output: str, user: str = "") -> None:
+    def __init__(self, server: str, output: str, user: str = "", trusted: SSLContext | None = None) -> None:
         from millstream.sql.client import SqlClient
 
-        self.client = SqlClient(server, user)
+        self.client = SqlClient(server, user, trusted)
         self._output = _style(output)
 
     def run(self, text: str, name: str = "") -> None:

@@ -51,14 +51,7 @@ def command(
     topic: Annotated[
         str, typer.Option(help="The topic (describe-producers, abort, find-hanging).", metavar="NAME")
     ] = "",
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            help="The partition of --topic.",
-            metavar="N",
-            callback=shared_options.in_range(0, shared_options.LARGEST_INT32),
-        ),
-    ] = None,
+    partition: shared_options.PartitionOfTopic = None,
     broker_id: Annotated[
         int | None,
         typer.Option(help="Ask this broker (describe-producers), search on it (find-hanging).", metavar="ID"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.up.supervisor import CannotStart
 
 LAST_LINES = 15
-DETACHED_TIMEOUT = 60.0
+DETACHED_TIMEOUT = 180.0
 
 DataDir = Annotated[
     str,
@@ -80,7 +80,15 @@ def command(
         bool,
         typer.Option(
             "--secure",
-            help="TLS, logins and ACLs: the broker speaks SASL_SSL, every service is a user of its own.",
+            help="TLS, logins and ACLs: brokers speak SASL_SSL, every service is a user of its own.",
+        ),
+    ] = False,
+    plain_http: Annotated[
+        bool,
+        typer.Option(
+            "--plain-http",
+            help="With --secure: registry, REST, console, Connect and SQL without TLS, for use behind a "
+            "proxy that has it.",
         ),
     ] = False,
     setting: Annotated[
@@ -111,8 +119,12 @@ def command(
         )
     began = time.monotonic()
     size = cluster_size(data_dir, ephemeral, brokers, zookeepers)
-    if secure and size.zookeepers:
-        raise UsageError("--secure runs one broker; several brokers are secured by their settings so far")
+    if plain_http and not secure:
+        raise UsageError("--plain-http is for --secure; without that, the services speak plain HTTP anyway")
+    if size.zookeepers:
+        from millstream.cli.secure_platform import secured_size
+
+        size = secured_size(size, None if ephemeral else chosen_folder(data_dir), secure)
     from millstream.up.several_brokers import table
 
     services = table(size)
@@ -125,17 +137,16 @@ def command(
         require_extra(service.name, service.module)
     if detach:
         return start_in_background(
-            data_dir, port_base, only, also, ephemeral, host, setting, secure, brokers, zookeepers
+            data_dir, port_base, only, also, ephemeral, host, setting, secure, brokers, zookeepers, plain_http
         )
 
     def ready(instance: "Instance") -> None:
         show(instance, time.monotonic() - began)
 
-    return serve(chosen, data_dir, port_base, host, settings, ephemeral, ready, secure, size)
+    return serve(chosen, data_dir, port_base, host, settings, ephemeral, ready, secure, size, not plain_http)
 
 
 def cluster_size(data_dir: str, ephemeral: bool, brokers: str, zookeepers: int | None) -> "Size":
-    from millstream.up.data_folders import default_data_dir
     from millstream.up.several_brokers import CannotChange, brokers_wanted, decide
 
     if zookeepers not in (None, 1, 3):
@@ -144,11 +155,16 @@ def cluster_size(data_dir: str, ephemeral: bool, brokers: str, zookeepers: int |
         count = brokers_wanted(brokers) if brokers else None
     except ValueError as error:
         raise UsageError(str(error)) from None
-    folder = None if ephemeral else Path(data_dir or default_data_dir())
     try:
-        return decide(folder, count, zookeepers)
+        return decide(None if ephemeral else chosen_folder(data_dir), count, zookeepers)
     except CannotChange as error:
         raise CommandFailed(str(error)) from None
+
+
+def chosen_folder(data_dir: str) -> Path:
+    from millstream.up.data_folders import default_data_dir
+
+    return Path(data_dir or default_data_dir())
 
 
 def serve(
@@ -161,6 +177,7 @@ def serve(
     ready: "Callable[[Instance], None]",
     secure: bool = False,
     size: "Size | None" = None,
+    https: bool = True,
 ) -> int:
     """Run the services until a signal comes; `ready` is called once, when all of them are."""
     from millstream.up.data_folders import AlreadyRunning, DataFolder, NotRunning, default_data_dir
@@ -171,10 +188,13 @@ def serve(
     home = DataFolder(Path(temporary.name if temporary else data_dir or default_data_dir()))
     try:
         home.lock()
+        services = table(size or Size())
         if secure:
-            from millstream.cli.secure_platform import secured
+            from millstream.cli.secure_platform import secured, with_https
 
-            chosen = secured(chosen, home.path, own_names(host))
+            if https:
+                services = with_https(services, home.path)
+            chosen = secured([services[service.name] for service in chosen], home.path, own_names(host))
         if size is not None:
             remember(home.path, size)
         supervisor = Supervisor(
@@ -183,7 +203,7 @@ def serve(
             host=host,
             port_base=port_base,
             settings=settings,
-            table=table(size or Size()),
+            table=services | {service.name: service for service in chosen},
             ephemeral=ephemeral,
             report=print_event,
         )
@@ -353,6 +373,7 @@ def start_in_background(
     secure: bool = False,
     brokers: str = "",
     zookeepers: int | None = None,
+    plain_http: bool = False,
 ) -> int:
     """The same command in a session of its own; what it says goes to us until it is ready, then to
     logs/up.log."""
@@ -364,7 +385,7 @@ def start_in_background(
         for value in values or ():
             words += [option, value]
     if secure:
-        words.append("--secure")
+        words += ["--secure", *(["--plain-http"] if plain_http else [])]
     words += ["--brokers", brokers] if brokers else []
     words += [] if zookeepers is None else ["--zookeepers", str(zookeepers)]
     if ephemeral:

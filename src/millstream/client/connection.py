@@ -40,6 +40,8 @@ class Connection:
         self._waiting: list[int] = []
         self._held: list[Buffer] | None = None
         self.closed = False
+        self.features: dict[str, int] = {}
+        """The cluster's finalized levels, as they were when this was opened."""
         self._transport = open_transport(config, host, port)
         self.address = self._transport.address
         try:
@@ -185,6 +187,10 @@ class Connection:
                 "right for this listener?)"
             ) from None
         check(answer.error_code, subject=f"the broker at {self.address}")
+        self.features = {
+            str(feature.name): int(feature.max_version_level)
+            for feature in getattr(answer, "finalized_features", ())
+        }
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
 
     def _versions_in(self, version: int) -> Any:

@@ -127,7 +127,7 @@ def visible_batches(
         if read_committed:
             while waiting and waiting[-1][1] <= header.last_offset:
                 aborted.add(waiting.pop()[0])
-            if header.is_control:
+            if header.is_control and header.producer_id in aborted:
                 for marker in iter_records(batch):
                     if control_type(marker.key) == ABORT_MARKER:
                         aborted.discard(header.producer_id)

@@ -13,7 +13,7 @@ next batch starts with a new producer id, since the sequence can no longer be co
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from millstream.client.cluster import MOVED, Cluster
 from millstream.client.connection import Connection
@@ -58,7 +58,7 @@ class Sending:
 class Producer:
     """Sends batches and waits for their acknowledgement."""
 
-    newest_version: ClassVar[int] = PRODUCE_NEWEST
+    newest_version: int = PRODUCE_NEWEST
     transactional_id: str | None = None
 
     def __init__(

@@ -28,7 +28,7 @@ class MechanismNotOffered(KafkaError):
 
 def log_in(request: Request, sasl: Sasl, address: str) -> None:
     """Log in on a fresh connection. KafkaError sasl_authentication_failed if the broker, or its proof, is
-    refused."""
+    refused; MechanismNotOffered before the password is used for anything."""
     hello = request("sasl_handshake", mechanism=sasl.mechanism)
     if hello.error_code is ErrorCode.unsupported_sasl_mechanism:
         offered = ", ".join(hello.mechanisms) or "none"
@@ -70,7 +70,7 @@ class Scram:
         self._password = sasl.password.encode()
         self._nonce = nonce
         name = sasl.username.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={name},r={nonce}"
+        self._bare = f"n={name},r={nonce}{',tokenauth=true' if sasl.delegated else ''}"
         self._server_signature = b""
 
     @property

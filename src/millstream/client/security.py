@@ -12,7 +12,9 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 OAUTHBEARER = "OAUTHBEARER"  # with a token that somebody brings; this client fetches none
 
-_LOGIN = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+_LOGIN = re.compile(
+    r"\b(username|password|tokenauth)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """A login. For OAUTHBEARER the password is the token."""
+    """A login. For OAUTHBEARER the password is the token. `delegated`: name and password are id and HMAC of a
+    delegation token (KIP-48), with which SCRAM logs in as its owner."""
 
     mechanism: str
     username: str
     password: str
+    delegated: bool = False
 
     def __repr__(self) -> str:
         return f"Sasl({self.mechanism}, {self.username})"  # a password does not belong in a log
@@ -105,7 +109,8 @@ def _read_sasl(given: Mapping[str, str], protocol: str) -> Sasl:
     password = given.get("sasl.password") or login.get("password", "")
     if not username:
         raise ValueError("sasl.jaas.config names no username (or give sasl.username and sasl.password)")
-    return Sasl(mechanism, username, password)
+    delegated = login.get("tokenauth", "").lower() == "true" and mechanism.startswith("SCRAM")
+    return Sasl(mechanism, username, password, delegated)
 
 
 def _unquoted(found: re.Match[str]) -> str:

@@ -22,7 +22,7 @@ class TlsTransport(PlainTransport):
     __slots__ = ()
 
     def __init__(self, host: str, port: int, timeout: float, tls: Tls) -> None:
-        context = _context(tls)
+        context = tls_context(tls)
         super().__init__(host, port, timeout)
         try:
             self._socket = context.wrap_socket(self._socket, server_hostname=host)
@@ -62,7 +62,7 @@ class TlsTransport(PlainTransport):
 
 
 @lru_cache(maxsize=16)
-def _context(tls: Tls) -> ssl.SSLContext:
+def tls_context(tls: Tls) -> ssl.SSLContext:
     """Reading certificates takes milliseconds; a cluster has many connections."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

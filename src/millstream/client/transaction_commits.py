@@ -6,10 +6,15 @@ round trips do for all of them: what belongs to the transactions, the batches an
 
 Batches wait until their transaction has begun. Before that a coordinator may still be at the markers of the
 last one, and a batch that comes ahead of them would belong to it: it would be aborted with it, or committed
-too early.
+too early. In the second protocol (`transactional`) it could not, having another epoch, and the requests make
+partitions part of the transaction themselves: two round trips. But a coordinator adds to a transaction once
+at a time, and says CONCURRENT_TRANSACTIONS to others meanwhile; so this is done only where all requests have
+the same broker, which takes them one after the other.
 
-Commits of the same producer become one transaction. If it fails for a reason that belongs to one of them, it
-is aborted, and each of them has a transaction of its own: who is at fault fails alone.
+Commits of the same producer become one transaction. A request has room for one batch of a partition, so each
+further one is a request of its own; few records are given as such, and those of all commits for a partition
+become one batch. If the transaction fails for a reason that belongs to one of them, it is aborted, and each
+of them has a transaction of its own: who is at fault fails alone.
 
 What fails with an error that passes is done again, one request at a time; what fails for good is reported,
 and does not touch the others. Offsets of a topic that the cluster does not have fail at once: it was deleted
@@ -17,7 +22,7 @@ while it was read, and all others would wait with whoever waits for it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,30 +34,37 @@ from millstream.client.producer import Batch, Sent
 from millstream.client.transactional import (
     ADD_OFFSETS_VERSION,
     ADD_PARTITIONS_VERSION,
+    COMMIT_OFFSETS_SECOND,
     COMMIT_OFFSETS_VERSION,
+    SECOND,
     TransactionalProducer,
     end_all,
     is_fenced,
 )
 from millstream.wire.batch import next_sequence, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import Record, encode_batch
 from millstream.wire.topic_partition import TopicPartition
 
+FEW_BYTES = 64 << 10
+"""In a batch of few records; more than any commit has for a partition."""
 ROUNDS_AHEAD = 5
 """Batches of one partition that are under way at a time: a broker knows so many again if they come twice."""
 
 
 @dataclass(slots=True)
 class TransactionCommit:
-    """What one transaction is to hold: rounds of batches, one batch per partition in each, and the offsets
-    of a group without members, if there are any. `sent` is where the last batch of each partition went,
-    `owner` whom the offsets belong to, for those who keep a note of it (`millstream.host.ownership`)."""
+    """What one transaction is to hold: rounds of batches, one batch per partition in each; `few` records for
+    other partitions; and the offsets of a group without members, if there are any. `sent` is where the last
+    batch of each partition went, `owner` whom the offsets belong to, for those who keep a note of it
+    (`millstream.host.ownership`)."""
 
     producer: TransactionalProducer
     rounds: Sequence[Mapping[TopicPartition, Batch]]
     group: str
     offsets: Mapping[TopicPartition, int]
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    few: Mapping[TopicPartition, Sequence[Record]] = field(default_factory=dict)
     owner: str = ""
     sent: dict[TopicPartition, Sent] = field(default_factory=dict)
     written: set[tuple[int, TopicPartition]] = field(default_factory=set)
@@ -64,7 +76,7 @@ class TransactionCommit:
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        return {topic_partition for batches in self.rounds for topic_partition in batches}
+        return {topic_partition for batches in self.rounds for topic_partition in batches} | self.few.keys()
 
 
 Complete = Callable[[TransactionCommit], None]
@@ -101,10 +113,7 @@ def commit_all(
         error = errors.get(index)
         if error is None:
             for number in numbers:
-                commit = commits[number]
-                commit.sent.update(
-                    {at: sent for at, sent in transaction.sent.items() if at in commit.partitions}
-                )
+                _tell_sent(commits[number], transaction)
         elif not transaction.producer.shared:
             failed[numbers[0]] = error
         else:
@@ -114,14 +123,20 @@ def commit_all(
 
 
 def _together(commits: Sequence[TransactionCommit]) -> TransactionCommit:
-    """One transaction for all of them."""
-    if len(commits) == 1:
+    """One transaction for all of them, all in batches."""
+    if len(commits) == 1 and not commits[0].few:
         return commits[0]
     queues: dict[TopicPartition, list[Batch]] = {}
     for commit in commits:
         for batches in commit.rounds:
             for topic_partition, batch in batches.items():
                 queues.setdefault(topic_partition, []).append(batch)
+    few: dict[TopicPartition, list[Record]] = {}
+    for commit in commits:
+        for topic_partition, records in commit.few.items():
+            few.setdefault(topic_partition, []).extend(records)
+    for topic_partition, records in few.items():
+        queues.setdefault(topic_partition, []).extend(_batches(records))
     depth = max(map(len, queues.values()), default=0)
     return TransactionCommit(
         commits[0].producer,
@@ -129,8 +144,28 @@ def _together(commits: Sequence[TransactionCommit]) -> TransactionCommit:
         commits[0].group,
         {at: offset for commit in commits for at, offset in commit.offsets.items()},
         {at: text for commit in commits for at, text in commit.metadata.items()},
-        commits[0].owner,
+        owner=commits[0].owner,
     )
+
+
+def _batches(records: Sequence[Record]) -> Iterator[Batch]:
+    """Mostly one."""
+    some: list[Record] = []
+    size = 0
+    for record in records:
+        mine = len(record.key or b"") + len(record.value or b"")
+        if some and size + mine > FEW_BYTES:
+            yield encode_batch(some, transactional=True)
+            some, size = [], 0
+        some.append(record)
+        size += mine
+    if some:
+        yield encode_batch(some, transactional=True)
+
+
+def _tell_sent(commit: TransactionCommit, transaction: TransactionCommit) -> None:
+    mine = commit.partitions
+    commit.sent.update({at: sent for at, sent in transaction.sent.items() if at in mine})
 
 
 def _each_alone(
@@ -151,10 +186,13 @@ def _each_alone(
         if not usable:
             failed[number] = error
             continue
-        found = _commit(cluster, [commit], complete)
+        one = _together([commit])
+        found = _commit(cluster, [one], complete)
         if found:
-            failed[number] = error = _unless_in_doubt(commit, found[0])
+            failed[number] = error = _unless_in_doubt(one, found[0])
             usable = _undo(producer, error)
+        else:
+            _tell_sent(commit, one)
     return failed
 
 
@@ -234,12 +272,16 @@ def _commit(
     for transactional_id, commit in ready.items():
         with contextlib.suppress(KafkaError):  # looked up again where it is needed
             known[transactional_id] = commit.producer.coordinator()
+    identities: dict[str, tuple[int, int]] = {}
     try:
-        ended = end_all(cluster, [commit.producer.handle() for commit in ready.values()], True, known)
+        handles = [commit.producer.handle() for commit in ready.values()]
+        ended = end_all(cluster, handles, True, known, identities)
     except KafkaError as error:  # a coordinator was away for too long
         ended = dict.fromkeys(ready, error)
     for transactional_id, commit in ready.items():
         if transactional_id not in ended:
+            if transactional_id in identities:
+                commit.producer.go_on_as(*identities[transactional_id])
             commit.producer.begin_next()
             continue
         failed[numbers[id(commit)]] = ended[transactional_id]
@@ -304,6 +346,20 @@ def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], 
     for topic in {topic for topic, _ in commit.partitions}:
         cluster.topic(topic)
     coordinator = producer.coordinator()
+    written: list[_Step] = []
+    ahead: dict[TopicPartition, int] = {}
+    for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
+        for topic_partition, batch in batches.items():
+            ahead[topic_partition] = producer.stamp(topic_partition, batch, ahead.get(topic_partition))
+            commit.sequences[turn, topic_partition] = read_header(batch).base_sequence
+        for node, partitions in cluster.by_leader(batches).items():
+            mine = {which: batches[which] for which in partitions}
+            written.append(_produce_step(commit, turn, node, mine))
+    if commit.offsets:
+        written.append(_offsets_step(commit))
+    writing += written
+    if producer.version >= SECOND and {step.node for step in written} <= {coordinator}:
+        return
     new = commit.partitions - producer.announced
     if new:
         announcing.append(
@@ -323,16 +379,6 @@ def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], 
         )
     if commit.offsets:
         announcing.append(_announce_group_step(commit, coordinator))
-    ahead: dict[TopicPartition, int] = {}
-    for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
-        for topic_partition, batch in batches.items():
-            ahead[topic_partition] = producer.stamp(topic_partition, batch, ahead.get(topic_partition))
-            commit.sequences[turn, topic_partition] = read_header(batch).base_sequence
-        for node, partitions in cluster.by_leader(batches).items():
-            mine = {which: batches[which] for which in partitions}
-            writing.append(_produce_step(commit, turn, node, mine))
-    if commit.offsets:
-        writing.append(_offsets_step(commit))
 
 
 def _announce_group_step(commit: TransactionCommit, coordinator: int) -> _Step:
@@ -358,7 +404,7 @@ def _offsets_step(commit: TransactionCommit) -> _Step:
         lambda connection: _send(
             connection,
             "txn_offset_commit",
-            COMMIT_OFFSETS_VERSION,
+            COMMIT_OFFSETS_SECOND if producer.version >= SECOND else COMMIT_OFFSETS_VERSION,
             producer.offsets_fields(commit.group, commit.offsets, commit.metadata),
         ),
         lambda version, body: producer.offsets_answered(exchange("txn_offset_commit", version).decode(body)),

@@ -1,5 +1,5 @@
 """A producer whose batches are in a transaction, in the form of the protocol that every broker since Kafka
-0.11 speaks.
+0.11 speaks; or in the second one, if the producer may and the cluster has `transaction.version` 2 (KIP-890).
 
 `begin` takes the transactional id: whoever had it before is fenced from then on, and what he left open is
 undone. It returns when the end of his last transaction is in every log that it touched, so what is read
@@ -9,18 +9,22 @@ the first one. `commit` or `abort` ends the transaction.
 A transaction can be ended by another process than the one that wrote into it: `handle` names it in plain
 values, and `TransactionalProducer.resume` continues with it. So one process can commit what others have
 prepared, and all those at once that one coordinator keeps (`end_all`).
+
+In the second form each end gives the producer another epoch, so nothing that belongs to one transaction can
+be taken for a part of the next one. Then batches and offsets need not be announced, and sequence numbers
+begin at 0 in every transaction.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
 from millstream.client.groups import offsets_by_topic
-from millstream.client.messages import exchange
+from millstream.client.messages import Exchange, exchange
 from millstream.client.producer import Batch, Producer, Sending, Sent, init_producer_id
 from millstream.client.range_assignor import partitions_by_topic
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -30,10 +34,12 @@ from millstream.wire.topic_partition import TopicPartition
 BUSY_PAUSE = 0.01
 Result = TypeVar("Result")
 
-# Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every
-# cluster has.
+# Versions of the first transactional protocol.
 _INIT, _END = 4, 4
 ADD_PARTITIONS_VERSION, ADD_OFFSETS_VERSION, COMMIT_OFFSETS_VERSION, PRODUCE_VERSION = 3, 3, 3, 11
+# Of the second one, which needs a feature level that not every cluster has.
+FEATURE, SECOND = "transaction.version", 2
+_END_SECOND, COMMIT_OFFSETS_SECOND, PRODUCE_SECOND = 5, 5, 12
 
 _FENCED = frozenset(
     {
@@ -53,19 +59,21 @@ def is_fenced(error: KafkaError) -> bool:
 
 class Handle(NamedTuple):
     """A transaction as its coordinator knows it, with the next sequence number of each partition still to be
-    written."""
+    written. `version`: of the protocol."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     sequences: tuple[tuple[str, int, int], ...] = ()
+    version: int = 1
 
 
 class TransactionalProducer(Producer):
     """One transactional id. `begin` before anything else. `shared`: several have their commits in its
-    transactions (`transaction_commits`)."""
+    transactions (`transaction_commits`). `newest`: of the protocol; the first one is needed if others end
+    what this one has written, because nobody would tell this one its next epoch."""
 
-    newest_version: ClassVar[int] = PRODUCE_VERSION
+    newest_version: int = PRODUCE_VERSION
 
     def __init__(
         self,
@@ -76,10 +84,12 @@ class TransactionalProducer(Producer):
         timeout_ms: int = 30_000,
         create_topics: bool = True,
         shared: bool = False,
+        newest: int = 1,
     ) -> None:
         super().__init__(cluster, timeout_ms=timeout_ms, create_topics=create_topics)
         self.transactional_id: str = transactional_id
         self.shared = shared
+        self.version, self._newest = 1, newest
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(cluster, TRANSACTION)
         self._groups = Coordinators(cluster, GROUP)
@@ -94,6 +104,7 @@ class TransactionalProducer(Producer):
             TopicPartition(topic, partition): number for topic, partition, number in handle.sequences
         }
         producer.announced = set(producer._sequences)
+        producer._speak(handle.version)
         return producer
 
     def handle(self, topic_partitions: Iterable[TopicPartition] = ()) -> Handle:
@@ -102,19 +113,30 @@ class TransactionalProducer(Producer):
             (*topic_partition, self._sequences.get(topic_partition, 0))
             for topic_partition in topic_partitions
         )
-        return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers)
+        return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers, self.version)
 
     # --- the transaction ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Take over the transactional id with a new epoch."""
-        self.producer_id, self.producer_epoch = self._patiently(
-            lambda connection: init_producer_id(
+
+        def init(connection: Connection) -> tuple[int, int]:
+            self._speak(min(self._newest, max(1, connection.features.get(FEATURE, 1))))
+            return init_producer_id(
                 connection, self.transactional_id, self._transaction_timeout_ms, up_to=_INIT
             )
-        )
-        self._sequences.clear()
+
+        self.go_on_as(*self._patiently(init))
         self.announced.clear()
+
+    def go_on_as(self, producer_id: int, producer_epoch: int) -> None:
+        """With the identity that the coordinator has given to this producer."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self._sequences.clear()
+
+    def _speak(self, version: int) -> None:
+        self.version = version
+        self.newest_version = PRODUCE_SECOND if version >= SECOND else PRODUCE_VERSION
 
     def announce(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction; batches do so by themselves."""
@@ -252,8 +274,11 @@ class TransactionalProducer(Producer):
         return outcomes
 
     def _end(self, committed: bool) -> None:
-        for error in end_all(self._cluster, [self.handle()], committed).values():
+        identities: dict[str, tuple[int, int]] = {}
+        for error in end_all(self._cluster, [self.handle()], committed, identities=identities).values():
             raise error
+        for identity in identities.values():
+            self.go_on_as(*identity)
 
     def _patiently(self, act: Callable[[Connection], Result]) -> Result:
         """`act` with the coordinator, again at once while it is busy with the last transaction."""
@@ -337,19 +362,25 @@ def _send_round(
 
 
 def end_all(
-    cluster: Cluster, handles: Sequence[Handle], committed: bool, known: Mapping[str, int] | None = None
+    cluster: Cluster,
+    handles: Sequence[Handle],
+    committed: bool,
+    known: Mapping[str, int] | None = None,
+    identities: dict[str, tuple[int, int]] | None = None,
 ) -> dict[str, KafkaError]:
     """Commit or abort transactions, all requests ahead of their answers. Returns what went wrong, by
     transactional id. Errors that pass are tried again; ending a transaction twice in the same way is not an
     error. `known` are the brokers that keep the transactions, as far as the caller knows them: looking one up
-    is a round trip."""
+    is a round trip. `identities` gets producer id and epoch of those who have others from now on."""
+    identities = {} if identities is None else identities
     coordinators = Coordinators(cluster, TRANSACTION, known=known)
     left = {handle.transactional_id: handle for handle in handles}
     failed: dict[str, KafkaError] = {}
     retry = cluster.retry()
     while left:
         passing: KafkaError | None = None
-        for name, error in _end_round(cluster, coordinators, list(left.values()), committed).items():
+        ended = _end_round(cluster, coordinators, list(left.values()), committed, identities)
+        for name, error in ended.items():
             if error is not None and (error.code.retriable and getattr(error, "again", True)):
                 passing = error
                 continue
@@ -369,7 +400,11 @@ def end_all(
 
 
 def _end_round(
-    cluster: Cluster, coordinators: Coordinators, handles: Sequence[Handle], committed: bool
+    cluster: Cluster,
+    coordinators: Coordinators,
+    handles: Sequence[Handle],
+    committed: bool,
+    identities: dict[str, tuple[int, int]],
 ) -> dict[str, KafkaError | None]:
     outcomes: dict[str, KafkaError | None] = {}
     by_node: dict[int, list[Handle]] = {}
@@ -381,9 +416,9 @@ def _end_round(
     for node, group in by_node.items():
         try:
             connection = cluster.connection(node)
-            form = exchange("end_txn", connection.version("end_txn", up_to=_END))
+            forms = [_end_form(connection, handle) for handle in group]
             connection.hold()
-            for handle in group:
+            for handle, form in zip(group, forms, strict=True):
                 body = form.encode(
                     {
                         "transactional_id": handle.transactional_id,
@@ -394,8 +429,12 @@ def _end_round(
                 )
                 connection.send(form.key, form.version, form.flexible, [body])
             connection.flush()
-            for handle in group:
-                code = form.decode(connection.receive()).error_code
+            for handle, form in zip(group, forms, strict=True):
+                answer = form.decode(connection.receive())
+                code = answer.error_code
+                if code is ErrorCode.none and handle.version >= SECOND:
+                    identity = int(answer.producer_id), int(answer.producer_epoch)
+                    identities[handle.transactional_id] = identity
                 subject = f"transactional id {handle.transactional_id}"
                 outcomes[handle.transactional_id] = (
                     None if code is ErrorCode.none else KafkaError(code, describe(code, subject=subject))
@@ -404,3 +443,12 @@ def _end_round(
             for handle in group:
                 outcomes.setdefault(handle.transactional_id, error)
     return outcomes
+
+
+def _end_form(connection: Connection, handle: Handle) -> Exchange:
+    """In the second protocol nothing but its own version will do: the epoch has to change."""
+    second = handle.version >= SECOND
+    version = connection.version(
+        "end_txn", at_least=_END_SECOND if second else 0, up_to=_END_SECOND if second else _END
+    )
+    return exchange("end_txn", version)

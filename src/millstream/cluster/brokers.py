@@ -66,7 +66,7 @@ def register_broker(image: Image, command: RegisterBroker, context: Context) -> 
     )
     if now == before:
         return Decision((), command.epoch)
-    if before is None or before.epoch != command.epoch:
+    if before is None or (before.epoch, before.features) != (now.epoch, now.features):
         problem = unsupported_feature(f"broker {broker_id}", image.features, command.features)
         if problem is not None:
             return refuse(ErrorCode.unsupported_version, problem)

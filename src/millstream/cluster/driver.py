@@ -4,54 +4,56 @@ Tasks share the work. The *applier* tails the log and alone changes the image; a
 the listeners, then wakes those who wait for that version. The *leader* campaigns, claims the log, and then
 turns commands into entries: one append in flight, and all commands that arrive meanwhile go into the next
 entry together (group commit). A command is decided on the image as it will be after the commands before it,
-and its reply is given only when its entry is in the log and in this process's image. The *watcher* tells the
-leader of brokers that come and go. The *keeper* registers this broker again when its session with
-the store was lost, or when the log says that it is dead: the same steps as at a start, with a new epoch.
+and its reply is given only when its entry is in the log and in this process's image. The *watcher*
+(`member_watcher`) tells the leader of brokers that come and go. The *keeper* registers this broker again when
+its session with the store was lost, or when the log says that it is dead: the same steps as at a start, with
+a new epoch.
 
 Losing the contest for a position (`Conflict`) means that another process leads: pending commands are answered
 NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends
-everything:
-`failed()` returns, and the broker must stop.
+everything: `failed()` returns, and the broker must stop. What is read at a start is in `metadata_loading`,
+what is written for later starts in `metadata_snapshots`.
 """
 
 import asyncio
-import gc
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
-from millstream.cluster.commands import BrokerLost, ClaimController, Command, RegisterBroker
+from millstream.cluster.brokers import unsupported_feature
+from millstream.cluster.commands import ClaimController, Command
 from millstream.cluster.controller import Context, Decision, decide
 from millstream.cluster.image import Delta, Image, difference
+from millstream.cluster.member_watcher import MemberWatcher
+from millstream.cluster.metadata_loading import check_epoch, load
 from millstream.cluster.metadata_records import (
     MAX_ENTRY_BYTES,
     MAX_ENTRY_RECORDS,
-    Decoder,
     Partition,
     Record,
     UnknownMetadata,
     decode,
     encode,
-    encode_chunks,
 )
-from millstream.cluster.metadata_records import Controller as Claim
-from millstream.cluster.registration import Registration, command_for
+from millstream.cluster.metadata_snapshots import SNAPSHOT_ENTRIES, MetadataSnapshots
+from millstream.cluster.pending_commands import PendingCommand, answer, not_controller
+from millstream.cluster.registration import Registration
 from millstream.cluster.store import (
+    RETRY_SECONDS,
     Compacted,
     Conflict,
     IdTaken,
-    Member,
     MetadataStore,
     NotWritten,
     StoreBroken,
     StoreClosed,
-    StoreError,
     Unavailable,
+    UnsupportedLevel,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -60,18 +62,7 @@ log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 Listener = Callable[[Image, Delta], Awaitable[None] | None]
 
-SNAPSHOT_ENTRIES = 1000  # entries after which the log is compacted,
-# Or records, if these are more than the snapshot's: what a start has to read stays bounded.
-SNAPSHOT_RECORDS = 5000
-KEEP_ENTRIES = 100  # that stay readable behind a snapshot
-RETRY_SECONDS = 1.0
 PATIENCE = 10.0  # after which a broker that is not let in says so
-
-
-class _Waiting(NamedTuple):
-    command: Command[Any]
-    future: asyncio.Future[Any]
-    is_large: bool
 
 
 class _Flight(NamedTuple):
@@ -100,25 +91,23 @@ class Controller:
         self.broker_id = broker_id
         self.broker_epoch = -1
         self.leading = False
+        self.started = False  # it was let into the cluster
         self._store = store
-        self._snapshot_entries = snapshot_entries
         self._listeners: list[Listener] = []
         self._telling = asyncio.Lock()  # held while the image changes and listeners hear of it
-        self._pending: deque[_Waiting] = deque()
+        self._pending: deque[PendingCommand] = deque()
         self._work = asyncio.Event()
         self._one_by_one = 0  # so many of the pending commands go into an entry of their own
         self._flight: _Flight | None = None
         self._informed = 0  # the version that all listeners have heard of
         self._applied = asyncio.Event()
-        self._since_snapshot = [0, 0]  # entries, records
-        self._snapshot_records = 0
-        self._started = False
+        self._snapshots = MetadataSnapshots(store, snapshot_entries)
+        self._watcher = MemberWatcher(self, store)
         self._registration: Registration | None = None
         self._fenced = asyncio.Event()  # the log says that this broker is down
         self._tasks: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
-        self._unreadable: dict[int, int] = {}  # epochs of brokers whose registrations were complained of
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     # --- for the broker -------------------------------------------------------------------------------------
@@ -138,12 +127,13 @@ class Controller:
         if not self._tasks:
             await self.follow()
         self._registration = registration
+        self._check_levels()
         self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
         self._keeper = asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper")
         leader = asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader")
         self._tasks += (self._keeper, leader)
         await self._until_accepted()
-        self._started = True
+        self.started = True
         return self.broker_epoch
 
     async def _until_accepted(self) -> None:
@@ -164,10 +154,10 @@ class Controller:
         large command is decided in a thread."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if self.leading:
-            self._pending.append(_Waiting(command, future, is_large))
+            self._pending.append(PendingCommand(command, future, is_large))
             self._work.set()
         else:
-            future.set_exception(_not_controller())
+            future.set_exception(not_controller())
         return future
 
     async def listen(self, listener: Listener) -> None:
@@ -186,11 +176,11 @@ class Controller:
         self._registration = registration
         await self._store.update(registration.encode())
 
-    async def depose(self, broker_id: int) -> None:
-        """Somebody else should lead than that broker, which is dead. If it is not, the next claim in the log
-        tells it."""
+    async def depose(self, broker_id: int, broker_epoch: int) -> None:
+        """Somebody else should lead than that life of a broker, which is over. If it is not, the next claim
+        in the log tells it."""
         if self.image.controller_id == broker_id != self.broker_id:
-            await self._store.depose(broker_id)
+            await self._store.depose(broker_id, broker_epoch)
 
     async def waits_for(self, version: int) -> None:
         """Returns when the image is at that version or a later one, and the listeners know."""
@@ -215,47 +205,17 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if (
-            self._compaction is not None
-        ):  # milliseconds, and a broker that never runs for long must compact too
+        # Milliseconds, and a broker that never runs for long must compact too.
+        if self._compaction is not None:
             await self._compaction
         await self._store.close()
 
     # --- the applier ----------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        # Loading makes very many objects and no garbage: collecting meanwhile would double its time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            while True:
-                try:
-                    await self._load_log()
-                    break
-                except Compacted:  # a newer snapshot came between: what it replaced is gone
-                    pass
-        finally:
-            if collects:
-                gc.enable()
-
-    async def _load_log(self) -> None:
-        version, chunks = await self._store.snapshot()
-        image = Image()
-        image.version = version
-        decoder = Decoder()
-        self._snapshot_records = 0
-        self._since_snapshot = [0, 0]
-        for chunk in chunks:
-            _, records = decoder.decode(chunk)
-            image.load(records, version)
-            self._snapshot_records += len(records)
-        while entries := await self._store.read(image.version):
-            for entry in entries:
-                epoch, records = decoder.decode(entry.payload)
-                _check_epoch(image, epoch, records)
-                image.load(records, entry.version)
-                self._count(records)
-        self.image.become(image)
+        loaded = await load(self._store)
+        self._snapshots.start_from(loaded)
+        self.image.become(loaded.image)
 
     async def _apply_forever(self) -> None:
         while True:
@@ -277,12 +237,19 @@ class Controller:
             records = flight.records
         else:
             epoch, records = decode(payload)
-            _check_epoch(self.image, epoch, records)
+            check_epoch(self.image, epoch, records)
         async with self._telling:
             delta = self.image.apply(records, version)
-            self._count(records)
+            self._snapshots.count(records)
             await self._follow(delta)
-        self._maybe_compact()
+        if (
+            self.leading
+            and self._snapshots.is_due()
+            and (self._compaction is None or self._compaction.done())
+        ):
+            self._snapshots.begin()
+            compact = partial(self._snapshots.compact, self.image.copy())
+            self._compaction = asyncio.create_task(self._guard(compact), name="metadata-snapshot")
 
     async def _skip_to_snapshot(self) -> None:
         """The entries that come next are gone: take the snapshot, and tell the difference."""
@@ -300,17 +267,30 @@ class Controller:
     async def _follow(self, delta: Delta) -> None:
         if delta.controller and self.leading:
             self._resign(f"broker {self.image.controller_id} is the controller")
+        if delta.features:
+            self._check_levels()
+            self._watcher.levels_changed()
         await self._inform(self._listeners, delta)
         self._informed = self.image.version
         self._notice_own_end()
         self._wake()
 
+    def _check_levels(self) -> None:
+        """A level is raised only when every broker of the cluster supports it, so one that cannot follow was
+        not in the cluster then: it has to stop, or it would misread what comes."""
+        if self._registration is not None:
+            problem = unsupported_feature(
+                f"broker {self.broker_id}", self.image.features, self._registration.features
+            )
+            if problem is not None:
+                raise UnsupportedLevel(problem)
+
     async def _inform(self, listeners: list[Listener], delta: Delta) -> None:
         for listener in listeners:
             try:
-                answer = listener(self.image, delta)
-                if answer is not None:
-                    await answer
+                following = listener(self.image, delta)
+                if following is not None:
+                    await following
             except Exception:
                 log.exception("a listener failed on metadata version %d", delta.version)
 
@@ -335,7 +315,7 @@ class Controller:
             await self._until_unregistered()
             registration = self._registration
             assert registration is not None
-            if self._started:
+            if self.started:
                 # The log knows what was lost before this process began. What it wrote since is still there.
                 self._registration = registration = replace(registration, lost_data=False)
             self._resign("the session with the metadata store was lost")
@@ -372,10 +352,14 @@ class Controller:
     async def _lead_forever(self) -> None:
         while True:
             await self._store.campaign()
-            watcher: asyncio.Task[None] | None = None
+            watchers: list[asyncio.Task[None]] = []
             try:
                 await self._claim()
-                watcher = asyncio.create_task(self._guard(self._watch_members), name="metadata-watcher")
+                self._watcher.begin()
+                watchers = [
+                    asyncio.create_task(self._guard(watch), name="metadata-watcher")
+                    for watch in (self._watcher.watch, self._watcher.look_again)
+                ]
                 while self.leading:
                     await self._work.wait()
                     self._work.clear()
@@ -384,14 +368,14 @@ class Controller:
             except Conflict as problem:
                 log.info("broker %d no longer leads: %s", self.broker_id, problem)
             except Unavailable as problem:
-                if not self._started:
+                if not self.started:
                     raise
                 log.warning("broker %d no longer leads: %s", self.broker_id, problem)
                 self._resign("the metadata store did not answer")
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
                 self._resign("this broker is not the controller")
-                if watcher is not None:
+                for watcher in watchers:
                     watcher.cancel()
 
     async def _claim(self) -> None:
@@ -438,7 +422,7 @@ class Controller:
 
     async def _one_entry(self) -> None:
         """Puts as many pending commands as fit into one entry, and answers them when it is in the image."""
-        batch: list[_Waiting] = []
+        batch: list[PendingCommand] = []
         replies: list[object] = []
         records: list[Record] = []
         draft = self.image
@@ -477,9 +461,9 @@ class Controller:
                 log.error("metadata not written: %s", problem)
                 replies = [KafkaError(ErrorCode.kafka_storage_error, str(problem)) for _ in batch]
             except BaseException:
-                _answer(batch, [_not_controller() for _ in batch])
+                answer(batch, [not_controller() for _ in batch])
                 raise
-        _answer(batch, replies)
+        answer(batch, replies)
 
     def _decide(self, image: Image, command: Command[Any]) -> Decision:
         try:
@@ -490,96 +474,21 @@ class Controller:
                 (), KafkaError(ErrorCode.unknown_server_error, "The controller failed on this request.")
             )
 
-    async def _decide_in_thread(self, image: Image, waiting: _Waiting) -> Decision:
+    async def _decide_in_thread(self, image: Image, waiting: PendingCommand) -> Decision:
         """For a command with very many elements, which would keep the loop too long."""
         try:
             decided: Decision = await self.run_in_thread(self._decide, image.copy(), waiting.command)
             return decided
         except BaseException:
-            _answer([waiting], [_not_controller()])
+            answer([waiting], [not_controller()])
             raise
 
     def _resign(self, why: str) -> None:
         self.leading = False
         self._one_by_one = 0
         pending, self._pending = list(self._pending), deque()
-        _answer(pending, [_not_controller(why) for _ in pending])
+        answer(pending, [not_controller(why) for _ in pending])
         self._work.set()
-
-    # --- the watcher ----------------------------------------------------------------------------------------
-
-    async def _watch_members(self) -> None:
-        """Turns the difference between the store's members and the image's brokers into commands."""
-        async with aclosing(cast(Any, self._store.members())) as changes:
-            async for members in changes:
-                # One that changes nothing makes no records, so there is no need to know what is new.
-                registered = self._readable(members)
-                commands: list[Command[Any]] = [
-                    BrokerLost(broker.broker_id, broker.epoch)
-                    for broker in self.image.brokers.values()
-                    if broker.broker_id not in registered
-                ]
-                commands += registered.values()
-                for command in commands:
-                    await self._insist(command)
-
-    def _readable(self, members: Mapping[int, Member]) -> dict[int, RegisterBroker]:
-        """Without those that a newer version registered in a way that this one cannot read: they are not in
-        the cluster while this broker leads."""
-        found: dict[int, RegisterBroker] = {}
-        for broker_id, member in members.items():
-            try:
-                found[broker_id] = command_for(member)
-            except UnknownMetadata as problem:
-                if self._unreadable.get(broker_id) != member.epoch:
-                    self._unreadable[broker_id] = member.epoch
-                    log.error("broker %d is not let in: %s", broker_id, problem)
-        return found
-
-    async def _insist(self, command: Command[Any]) -> None:
-        while self.leading:
-            try:
-                await self.submit(command)
-                return
-            except KafkaError as problem:
-                if problem.code is not ErrorCode.kafka_storage_error:
-                    log.warning("%s refused: %s", type(command).__name__, problem)
-                    return
-                if not self._started:
-                    raise
-                await asyncio.sleep(RETRY_SECONDS)
-
-    # --- compaction -----------------------------------------------------------------------------------------
-
-    def _count(self, records: Sequence[Record]) -> None:
-        self._since_snapshot[0] += 1
-        self._since_snapshot[1] += len(records)
-
-    def _maybe_compact(self) -> None:
-        entries, records = self._since_snapshot
-        due = entries >= self._snapshot_entries or records >= max(SNAPSHOT_RECORDS, self._snapshot_records)
-        if due and self.leading and (self._compaction is None or self._compaction.done()):
-            self._since_snapshot = [0, 0]
-            self._compaction = asyncio.create_task(
-                self._guard(partial(self._compact, self.image.copy())), name="metadata-snapshot"
-            )
-
-    async def _compact(self, image: Image) -> None:
-        try:
-            records = image.records()
-            chunks = []
-            for chunk in encode_chunks(records):
-                chunks.append(chunk)
-                await asyncio.sleep(0)
-            await self._store.compact(image.version, chunks, KEEP_ENTRIES)
-            self._snapshot_records = len(records)
-            log.info("metadata compacted at version %d: %d records", image.version, len(records))
-        except StoreBroken:
-            raise
-        except StoreError as problem:
-            log.warning(
-                "metadata not compacted at version %d, will try again later: %s", image.version, problem
-            )
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -590,7 +499,9 @@ class Controller:
         except asyncio.CancelledError:
             raise
         except BaseException as problem:
-            if not isinstance(problem, StoreBroken | IdTaken):  # which say it all in one line
+            if not isinstance(
+                problem, StoreBroken | IdTaken | UnsupportedLevel
+            ):  # which say it all in one line
                 log.exception("the metadata log can no longer be followed")
             if not self._failed.done():
                 self._failed.set_result(problem)
@@ -600,29 +511,3 @@ class Controller:
 
 class _TooLarge(Exception):
     pass
-
-
-def _not_controller(why: str = "this broker is not the controller") -> KafkaError:
-    return KafkaError(
-        ErrorCode.not_controller, f"This is not the correct controller for this cluster: {why}."
-    )
-
-
-def _answer(batch: list[_Waiting], replies: list[Any]) -> None:
-    for waiting, reply in zip(batch, replies, strict=True):
-        if waiting.future.done():
-            continue
-        if isinstance(reply, KafkaError):
-            waiting.future.set_exception(reply)
-        else:
-            waiting.future.set_result(reply)
-
-
-def _check_epoch(image: Image, epoch: int, records: Sequence[Record]) -> None:
-    """Nothing of an older controller may follow a newer one's claim; a claim takes exactly the next epoch."""
-    claimed = [record.epoch for record in records if isinstance(record, Claim)]
-    expected = image.controller_epoch + 1 if claimed else image.controller_epoch
-    if epoch != expected or claimed not in ([], [expected]):
-        raise UnknownMetadata(
-            f"after version {image.version}, an entry of controller epoch {epoch} while {expected} is due"
-        )

@@ -25,10 +25,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millstream.cluster.store import Compacted, Conflict, Entry, NotWritten, StoreBroken, StoreError
 from millstream.storage.files import reserve_space
+from millstream.wire.checksum import crc32c
 
 log = logging.getLogger(__name__)
 

@@ -116,7 +116,7 @@ class LocalStore:
     async def campaign(self) -> None:
         self._check_open()
 
-    async def depose(self, broker_id: int) -> None:
+    async def depose(self, broker_id: int, epoch: int) -> None:
         """There is nobody else."""
 
     def lease(self) -> float:

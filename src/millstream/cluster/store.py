@@ -12,6 +12,8 @@ from typing import Protocol
 
 Version = int  # position in the metadata log; 0 = empty
 
+RETRY_SECONDS = 1.0  # after which a store that was unavailable is asked again
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -41,6 +43,10 @@ class Compacted(StoreError):
 
 class IdTaken(StoreError):
     """Another process is registered under this broker id."""
+
+
+class UnsupportedLevel(StoreError):
+    """The log follows a feature level that this broker does not support."""
 
 
 class Unavailable(StoreError):
@@ -99,9 +105,10 @@ class MetadataStore(Protocol):
         """Returns when this process should lead."""
         ...
 
-    async def depose(self, broker_id: int) -> None:
-        """That broker's process is gone: if it is the one that should lead, another campaign may end now. A
-        hint, like the campaign itself; only the log says who leads."""
+    async def depose(self, broker_id: int, epoch: int) -> None:
+        """The process that registered with this epoch is gone: if it is the one that should lead, another
+        campaign may end now. A later life of the same broker is left alone. A hint, like the campaign
+        itself; only the log says who leads."""
         ...
 
     def lease(self) -> float:

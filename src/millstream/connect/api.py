@@ -140,6 +140,8 @@ class SourceConnector(Connector):
     task: ClassVar[type[SourceTask]]
     exactly_once: ClassVar[bool] = True
     """Whether its offsets name the position of each record, so that none is doubled or left out."""
+    defines_transactions: ClassVar[bool] = False
+    """Whether its tasks call `commit_transaction`, which `transaction.boundary=connector` asks for."""
 
 
 class SinkConnector(Connector):

@@ -73,10 +73,10 @@ class SourceOffsets:
 
 
 class SinkOffsets:
-    """Those of the group `connect-NAME`."""
+    """Those of the connector's group."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._groups, self._group = Groups(cluster), group
+    def __init__(self, cluster: Cluster, name: str, group: str) -> None:
+        self._groups, self._name, self._group = Groups(cluster), name, group
 
     def read(self) -> list[Entry]:
         return [
@@ -94,22 +94,26 @@ class SinkOffsets:
     def alter(self, entries: Sequence[Entry]) -> None:
         wanted = [_sink_entry(entry) for entry in entries]
         kept = {which: offset for which, offset in wanted if offset is not None}
+        if any(offset < 0 for offset in kept.values()):
+            raise ConnectError(f"Failed to modify offsets for sink connector {self._name}")
         gone = [which for which, offset in wanted if offset is None]
         if kept:
-            _raise(self._groups.commit(self._group, kept))
+            self._raise(self._groups.commit(self._group, kept), "alter")
         if gone:
-            _raise(self._groups.delete_offsets(self._group, gone))
+            self._raise(self._groups.delete_offsets(self._group, gone), "delete")
 
     def reset(self) -> None:
         outcome = self._groups.delete([self._group])[self._group]
         if outcome is not None and outcome.code is not ErrorCode.group_id_not_found:
             raise outcome
 
-
-def _raise(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
-    for error in outcomes.values():
-        if error is not None:
-            raise error
+    def _raise(self, outcomes: Mapping[TopicPartition, KafkaError | None], act: str) -> None:
+        for which, error in outcomes.items():
+            if error is not None:
+                raise ConnectError(
+                    f"Failed to {act} consumer group offsets for connector {self._name}: "
+                    f"{which.topic}-{which.partition}: {error}"
+                )
 
 
 def _sink_entry(entry: Entry) -> tuple[TopicPartition, int | None]:

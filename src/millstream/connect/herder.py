@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from millstream.client import Cluster
+from millstream.client import ClientConfig, Cluster
 from millstream.connect.api import Connector, SinkConnector
-from millstream.connect.config.config_def import ConfigError
+from millstream.connect.config.config_def import ConfigError, ConfigValue
 from millstream.connect.config.config_providers import providers_of, resolve
 from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, SourceOffsets
 from millstream.connect.errors import ConnectError
@@ -29,6 +29,14 @@ from millstream.connect.herding.tasks import Tasks
 from millstream.connect.herding.worker import Worker
 from millstream.connect.plugins import find_connector, type_of
 from millstream.connect.preview import PreviewSpec, preview_in_child
+from millstream.connect.runtime.client_settings import (
+    OVERRIDE_POLICY,
+    Kind,
+    client_config,
+    client_settings,
+    consumer_group,
+    policy_of,
+)
 from millstream.connect.runtime.task_spec import TaskSpec
 from millstream.connect.stores.config_state import (
     PAUSED,
@@ -88,6 +96,7 @@ class Herder:
         self._offsets_topic, self._offsets_file = offsets_topic, offsets_file
         self._exactly_once = exactly_once
         self._level_changed = level_changed
+        policy_of(config.value(OVERRIDE_POLICY))
         self.configs, self.statuses = ConfigState(), StatusState()
         self._config_store = config_store(self._config_record)
         self._status_store = status_store(self.statuses.apply)
@@ -240,7 +249,7 @@ class Herder:
                 + ", ".join(f"{key}={value}" for key, value in settings.items())
                 + "} contains no connector type"
             )
-        return find_connector(name, tuple(self._config.value("plugin.path")))
+        return find_connector(name, self.plugin_path)
 
     def spec(self, name: str, number: int, settings: dict[str, str], tasks: list[dict[str, str]]) -> TaskSpec:
         return TaskSpec(
@@ -248,17 +257,23 @@ class Herder:
             connector=name,
             number=number,
             tasks=len(tasks),
-            client=self._config.client,
+            client=self._client_of(settings),
             settings=settings,
             task=tasks[number],
             worker=self._config.converters,
             providers=self._providers,
-            plugin_path=tuple(self._config.value("plugin.path")),
+            plugin_path=self.plugin_path,
             offsets_topic=settings.get("offsets.storage.topic") or self._offsets_topic,
             offsets_file=self._offsets_file,
             exactly_once=self._exactly_once,
             redrive=self.configs.redrives.get(name) if number == 0 else None,
         )
+
+    def _client_of(self, settings: Mapping[str, str]) -> ClientConfig:
+        """The worker's client, with what a connector may have of its own."""
+        kind: Kind = "consumer" if issubclass(self.class_of(settings), SinkConnector) else "producer"
+        own = client_settings(kind, resolve(settings, self._providers), self._config.converters)
+        return client_config(self._config.given, own, self._config.client)
 
     # --- what is asked for ----------------------------------------------------------------------------------
 
@@ -303,10 +318,17 @@ class Herder:
     def _checked(self, name: str, settings: dict[str, str]) -> dict[str, str]:
         whole = {**settings, "name": settings.get("name", name)}
         connector = self.class_of(whole)
-        wrong = error_text(validate(connector, resolve(whole, self._providers)))
+        wrong = error_text(self.validated(connector, whole))
         if wrong is not None:
             raise BadRequest(wrong)
         return whole
+
+    def validated(self, connector: type[Connector], settings: Mapping[str, str]) -> list[ConfigValue]:
+        return validate(connector, resolve(settings, self._providers), self._config.converters)
+
+    @property
+    def plugin_path(self) -> tuple[str, ...]:
+        return tuple(self._config.value("plugin.path"))
 
     def _decide(self, decide: Callable[[], list[Pair]]) -> None:
         if not self.ready.is_set() or self.fenced.is_set():
@@ -389,7 +411,7 @@ class Herder:
         redrive = self.configs.redrives.get(name)
         if redrive is None:
             raise NotFound(f"No redrive of connector {name}")
-        group = f"connect-{name}"
+        group = consumer_group(name, self.settings(name))
         left = dead_letters_left(self._config.client, redrive, group)
         return {"topic": redrive.topic, "dead_letters": left, "group": group, "done": left == 0}
 
@@ -406,7 +428,7 @@ class Herder:
             self._config.converters,
             self._providers,
             self._config.client,
-            tuple(self._config.value("plugin.path")),
+            self.plugin_path,
             records,
         )
         try:
@@ -487,7 +509,7 @@ class Herder:
         self, cluster: Cluster, name: str, settings: Mapping[str, str]
     ) -> SourceOffsets | SinkOffsets:
         if issubclass(self.class_of(settings), SinkConnector):
-            return SinkOffsets(cluster, f"connect-{name}")
+            return SinkOffsets(cluster, name, consumer_group(name, settings))
         topic = settings.get("offsets.storage.topic") or self._offsets_topic
         return SourceOffsets(cluster, name, topic, self._offsets_file)
 

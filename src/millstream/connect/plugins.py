@@ -76,6 +76,14 @@ def find_connector(name: str, plugin_path: tuple[str, ...] = ()) -> type[Connect
     )
 
 
+def same_connector(one: str, other: str, plugin_path: tuple[str, ...] = ()) -> bool:
+    """Whether two names are of one class. A name of no class is like itself alone."""
+    try:
+        return one == other or find_connector(one, plugin_path) is find_connector(other, plugin_path)
+    except ConfigError:
+        return False
+
+
 def class_name_of(connector: type[Connector]) -> str:
     """The name that REST answers show."""
     for full, path in CONNECTORS.items():

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.console.context import HERE, Console, render_page
 from millstream.console.pages import (
+    clients,
     groups,
     login,
     messages,
@@ -38,7 +39,7 @@ AWAY = (ErrorCode.network_exception, ErrorCode.request_timed_out, ErrorCode.brok
 
 
 def make_app(console: Console) -> ASGIApp:
-    pages = (monitoring, overview, login, messages, searches, topics, schemas, groups, pipelines)
+    pages = (monitoring, overview, login, messages, searches, topics, schemas, groups, clients, pipelines)
     app = make_http_app("Millstream console", [module.router for module in pages], _render_error)
     app.state.console = console
     app.mount("/static", _Static(directory=HERE / "static"))

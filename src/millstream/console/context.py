@@ -22,6 +22,7 @@ from millstream.console.registry import Registry
 from millstream.console.sampling import Sampler
 from millstream.console.security import Sessions, get_session
 from millstream.console.users import LoginChecker, User, read_users
+from millstream.http.cluster_authentication import mapping_rules
 from millstream.http.cluster_login import ClusterLogin
 from millstream.http.metrics import ServiceMetrics
 
@@ -88,8 +89,14 @@ def make_console(settings: ConsoleConfig) -> Console:
     url = settings.registry_url
     login = None
     if settings.cluster_users:
-        login = ClusterLogin(settings.client(), settings.value("login.failures.per.address"))
-    registry = Registry(url, timeout=5.0) if url else None
+        login = ClusterLogin(
+            settings.client(),
+            settings.value("login.failures.per.address"),
+            mechanisms=settings.value("authentication.sasl.mechanisms"),
+            mapping_rules=mapping_rules(settings, settings.methods),
+        )
+    authority = settings.value("schema.registry.ssl.truststore.location")
+    registry = Registry(url, ca_file=authority, timeout=5.0) if url else None
     return Console(
         settings=settings,
         pool=ClusterPool(settings.client()),

@@ -4,8 +4,10 @@ console that is not read-only.
 
 A browser's session is one signed cookie with a random id, which Starlette's SessionMiddleware keeps. Who is
 logged in is kept here, by that id, and not in the cookie: a logout or the end of the session's hours ends it
-for every copy of the cookie. The token in a form is made from the id and the secret, so a page of another
-site, which can send our cookie along but not read our pages, cannot know it.
+for every copy of the cookie. Programs may come with a bearer token instead, and everybody with a client
+certificate, where the settings say so: that counts for the one request. The token in a form is made from the
+id and the secret, so a page of another site, which can send our cookie along but not read our pages, cannot
+know it.
 """
 
 import hashlib
@@ -13,7 +15,7 @@ import hmac
 import secrets
 import time
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -26,6 +28,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millstream.console.console_config import ConsoleConfig
 from millstream.console.users import User, user_of
 from millstream.http.browser_guard import BrowserPolicy
+from millstream.http.certificate_callers import CERTIFICATE
+from millstream.http.cluster_authentication import authorization
 from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
 from millstream.http.errors import HttpError
 from millstream.http.lasting_requests import RequestEnded, serve_while_allowed
@@ -79,6 +83,7 @@ class Sessions:
         self._read_only = bool(settings.value("read.only"))
         self.has_users = has_users
         self._login = login
+        self._methods = frozenset(settings.methods)
         self._logged_in: dict[str, tuple[User, float]] = {}
         self._callers: dict[str, Caller] = {}
 
@@ -94,6 +99,29 @@ class Sessions:
         may = (user is not None and user.may_change) if self.has_users else True
         unmasked = user is not None and "unmasked" in user.roles
         return Session(session_id, user, self._csrf_token(session_id), may and not self._read_only, unmasked)
+
+    async def token_user(self, scope: Scope, address: str) -> User | None:
+        """Who a request with a bearer token is from; None without one. LoginRefused, LoginNotChecked or
+        TooManyTries."""
+        token = authorization(scope, b"bearer ")
+        if self._login is None or token is None or "BEARER" not in self._methods:
+            return None
+        return user_of(await self._login.token(token.decode("latin-1"), address))
+
+    async def certificate_user(self, scope: Scope, address: str) -> User | None:
+        """The same for a client certificate; one that is not good for anything is none."""
+        if self._login is None or CERTIFICATE not in scope or "CERTIFICATE" not in self._methods:
+            return None
+        try:
+            user = user_of(await self._login.certificate(scope[CERTIFICATE], address))
+        except LoginRefused:
+            return None
+        return user if user.roles else None
+
+    def as_user(self, session: Session, user: User) -> Session:
+        """The session of a request that says itself who it is from."""
+        may = user.may_change and not self._read_only
+        return replace(session, user=user, may_change=may, unmasked="unmasked" in user.roles)
 
     async def check(self, cookie: MutableMapping[str, Any], address: str) -> None:
         """Whether a user of the cluster may still come, and do what. LoginNotChecked or TooManyTries if
@@ -160,9 +188,15 @@ class SecurityMiddleware:
         headers = dict(scope["headers"])
         path = scope["path"]
         static = path.startswith("/static/")
+        # A file that browsers may keep carries no cookie of one of them.
+        cookie = dict(scope["session"]) if static else scope["session"]
+        user: User | None = None
         if not static:
             try:
-                await self._sessions.check(scope["session"], str((scope.get("client") or ("",))[0]))
+                user = await self._user(scope)
+            except LoginRefused:
+                await PlainTextResponse("The token is not good.\n", 401)(scope, receive, send)
+                return
             except LoginNotChecked:
                 answer = PlainTextResponse("The cluster does not answer, so nobody can log in.\n", 503)
                 await answer(scope, receive, send)
@@ -171,8 +205,9 @@ class SecurityMiddleware:
                 retry = {"Retry-After": str(error.seconds)}
                 await PlainTextResponse(f"{error}\n", 429, headers=retry)(scope, receive, send)
                 return
-        # A file that browsers may keep carries no cookie of one of them.
-        session = self._sessions.open(dict(scope["session"]) if static else scope["session"])
+        session = self._sessions.open(cookie)
+        if user is not None:
+            session = self._sessions.as_user(session, user)
         scope.setdefault("state", {})["session"] = session
 
         async def with_headers(message: Message) -> None:
@@ -197,6 +232,10 @@ class SecurityMiddleware:
         if session.user is None:
             await self._app(scope, receive, with_headers)
             return
+        if not session.user.roles:
+            answer = PlainTextResponse("The console needs DESCRIBE on the cluster.\n", 403)
+            await answer(scope, receive, with_headers)
+            return
         try:
             await serve_while_allowed(
                 self._app, scope, receive, with_headers, lambda: self._may_go_on(scope, session)
@@ -209,11 +248,26 @@ class SecurityMiddleware:
         refusal."""
         cookie = {"id": session.id}
         try:
-            await self._sessions.check(cookie, str((scope.get("client") or ("",))[0]))
+            user = await self._user({**scope, "session": cookie})
         except (LoginNotChecked, TooManyTries):
             return True
+        except LoginRefused:
+            return False
         now = self._sessions.open(cookie)
-        return now.user is not None and now.unmasked >= session.unmasked
+        if user is not None:
+            now = self._sessions.as_user(now, user)
+        return now.user is not None and bool(now.user.roles) and now.unmasked >= session.unmasked
+
+    async def _user(self, scope: Scope) -> User | None:
+        """Who the request itself says that it is from. None: nobody, or a session does, which is looked at
+        here, too; it goes before a certificate, by which a browser always comes."""
+        address = str((scope.get("client") or ("",))[0])
+        user = await self._sessions.token_user(scope, address)
+        if user is None:
+            await self._sessions.check(scope["session"], address)
+            if self._sessions.open(dict(scope["session"])).user is None:
+                user = await self._sessions.certificate_user(scope, address)
+        return user
 
     async def _to_login(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]

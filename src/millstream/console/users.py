@@ -12,6 +12,7 @@ import base64
 import hashlib
 import hmac
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -93,9 +94,10 @@ def read_users(path: str) -> dict[str, User]:
 class LoginChecker:
     """Checks passwords, and slows down whoever guesses: by the name and by the address.
 
-    A try counts as a wrong one from the moment it is let in, and is taken back if the password turns out to
-    be right. So guesses that arrive together count like guesses that arrive one after the other. scrypt is
-    made to cost memory: one thread checks, and only a few tries wait for it.
+    Those under way, for one name or from one address, are no more than may still turn out to be wrong. So
+    guesses that arrive together count like guesses that arrive one after the other, and right passwords that
+    arrive together are no guesses: the others soon come again. scrypt is made to cost memory: one thread
+    checks, and only a few tries wait for it.
     """
 
     def __init__(self, users: dict[str, User], max_address_failures: int) -> None:
@@ -105,37 +107,44 @@ class LoginChecker:
         self._addresses = LoginFailures()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-login")
         self._waiting = 0
+        self._under_way: Counter[tuple[str, str]] = Counter()  # by what, and which
         self._nobody = hash_password("nobody", b"0" * 16)
 
     async def check(self, name: str, password: str, address: str) -> User | None:
         """The user, or None; takes as long for a name that does not exist. TooManyTries: not checked."""
         name_key, address_key = name[:200], network(address)
-        wait = self._names.seconds_to_wait(name_key, MAX_FAILURES)
+        limits = [("name", self._names, name_key, MAX_FAILURES)]
         if self._max_address_failures:
-            wait = max(wait, self._addresses.seconds_to_wait(address_key, self._max_address_failures))
-        if not wait and self._waiting >= MAX_WAITING:
-            wait = 1
-        if wait:
-            raise TooManyTries(wait)
-        self._names.add(name_key)
-        self._addresses.add(address_key)
+            limits.append(("address", self._addresses, address_key, self._max_address_failures))
+        wait = max(failures.seconds_to_wait(key, limit) for _, failures, key, limit in limits)
+        crowded = self._waiting >= MAX_WAITING or any(
+            self._under_way[what, key] >= max(1, limit - failures.count(key))
+            for what, failures, key, limit in limits
+        )
+        if wait or crowded:
+            raise TooManyTries(wait or 1)
+        counted = Counter((what, key) for what, _, key, _ in limits)
+        self._under_way += counted
         self._waiting += 1
         user = self._users.get(name)
         stored = user.hash if user is not None else self._nobody
         loop = asyncio.get_running_loop()
         checking = loop.run_in_executor(self._thread, verify_password, password[:1000], stored)
-        checking.add_done_callback(self._checked)
+
+        def checked(done: asyncio.Future[bool]) -> None:
+            self._waiting -= 1
+            self._under_way -= counted  # which forgets those without any
+            if user is None or done.cancelled() or done.exception() is not None or not done.result():
+                self._names.add(name_key)
+                self._addresses.add(address_key)
+            else:
+                # The address keeps its count: a password of one's own makes no room for guesses at others.
+                self._names.forget(name_key)
+
+        checking.add_done_callback(checked)
         # A browser that hangs up ends neither the check nor its count.
         right = await asyncio.shield(checking)
-        if user is None or not right:
-            return None
-        self._names.forget(name_key)
-        # Only this try: a password of one's own must not make room for guesses at others.
-        self._addresses.take_back(address_key)
-        return user
-
-    def _checked(self, _: object) -> None:
-        self._waiting -= 1
+        return user if user is not None and right else None
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -124,6 +124,8 @@ class RemoteHost:
     """A host in another process. `connect` makes a link to it, and starts it if it does not run; it is
     called for the first application, and again when the host is gone."""
 
+    lost: str | None = None  # another driver is started instead
+
     def __init__(self, connect: Callable[[], Link]) -> None:
         self._connect = connect
         self._link: Link | None = None

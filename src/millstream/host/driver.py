@@ -127,21 +127,23 @@ def publish(folder: Path, server: CallServer, secret: bytes) -> None:
 def main(folder: Path) -> int:
     """The driver. Ends when nobody needs it any more, or when its JVM has ended."""
     from millstream.host.host import Host
+    from millstream.spark.lost import jvm_of
     from millstream.spark.session import spark
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     session = spark("millstream-host", spark_settings_in(folder))
     secret = secrets.token_bytes(32)
     host = Host.of(session)
-    host.stays = True  # the process ends by itself when no service is connected
+    host.stays = host.watched = (
+        True  # the process ends by itself, when no service is connected or Spark is gone
+    )
     server = ControlServer(host, secret)
     publish(folder, server, secret)
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
     # A JVM that somebody else has started is theirs to watch.
-    jvm: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
-    code = wait_until_unneeded(server, jvm, ended)
+    code = wait_until_unneeded(server, jvm_of(session.sparkContext), ended)
     (folder / _ADDRESS).unlink(missing_ok=True)
     if code is not None:
         log.error(

@@ -9,6 +9,10 @@ class FinalError(Exception):
     """What a second try does not mend: the unit has failed at once."""
 
 
+class SparkLost(Exception):
+    """The session on which the host was to run is of no use any more."""
+
+
 def is_final(error: Exception) -> bool:
     """A record that no broker takes is as large at the next try."""
     return isinstance(error, FinalError) or (isinstance(error, KafkaError) and error.code in _TOO_LARGE)

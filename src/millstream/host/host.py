@@ -11,25 +11,36 @@
 A host belongs to one SparkContext. It starts with the first application and ends with the last one: a
 streaming query whose tasks are lanes (`source`), and the planner in this process. If the query fails, it is
 started again; applications notice a pause.
+
+If Spark itself is gone, because its JVM was killed or its context stopped, it depends on whose session it
+was. One that the host was made with (`Host.of_process`) is replaced, and applications notice a longer pause.
+One that a user made is the user's to make again: all units fail, with the reason.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
+from millstream.host.errors import SparkLost
 from millstream.host.metrics import MetricsPage
 from millstream.host.planner_server import HostSettings, PlannerServer, ignore
 from millstream.host.source import NAME, HostSource, options_for
 from millstream.host.unit import Application, UnitListener, UnitState
+from millstream.spark.lost import STOPPED, why_lost
+from millstream.spark.resources import stages_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,18 +49,27 @@ log = logging.getLogger("millstream.host")
 
 _RESTART_PAUSE, _MAX_RESTART_PAUSE = 0.5, 30.0
 _STOP_SECONDS = 10.0
+_GOOD_SECONDS = 60.0
+"""A query or a session that lasted so long is no reason to wait longer before the next one."""
+_SESSIONS = 3
+"""How many new sessions in a row may be lost before each has lasted that long."""
 _LOOK_AT_SLOTS = 5.0
 """How often the executors of a cluster are counted: the next batch has a lane for each slot it may use."""
+_UNREACHABLE = (Py4JError, OSError)
+"""What a call raises if the JVM is not there."""
 _LANES = "spark.millstream.host.lanes"
 
 
 class Host:
     _of_contexts: dict[str, Host] = {}
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     @classmethod
     def of(cls, session: SparkSession) -> Host:
         """The host of this session's SparkContext."""
+        reason = why_lost(session)
+        if reason is not None:
+            raise SparkLost(f"{reason}: start another session")
         context = session.sparkContext
         with cls._lock:
             found = cls._of_contexts.get(context.applicationId)
@@ -57,13 +77,30 @@ class Host:
                 found = cls._of_contexts[context.applicationId] = cls(session)
             return found
 
+    @classmethod
+    def of_process(cls, name: str, settings: Mapping[str, str]) -> Host:
+        """The host of the session that this process has; if it has none, of one that is the host's own."""
+        from millstream.spark.session import running_session, spark
+
+        with cls._lock:
+            start = None if running_session() is not None else partial(spark, name, settings)
+            host = cls.of(spark(name, settings))
+            host._new_session = host._new_session or start
+            return host
+
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+        self._new_session: Callable[[], SparkSession] | None = None
+        """Starts Spark again; None if that is up to whoever made the session."""
+        self.watched = False
+        """Whether this process ends when Spark is gone, and is started again by others: applications are
+        theirs, and need not hear of it."""
         self._settings = settings_of(session)
         self.stays = False
         """Whether the query and its lanes go on without an application, for the next one: they take seconds
         to start."""
         self._counts_slots = not _is_local(session) and not session.sparkContext.getConf().get(_LANES)
+        self._look_due = 0.0
         self._server: PlannerServer | None = None
         self._page: MetricsPage | None = None
         self._query: Any = None
@@ -121,6 +158,11 @@ class Host:
                 self._stop()
             return done
 
+    @property
+    def lost(self) -> str | None:
+        """Why nothing runs here any more."""
+        return None if self._server is None else self._server.lost
+
     def states(self, application: str) -> dict[str, UnitState]:
         return {} if self._server is None else self._server.states(application)
 
@@ -157,28 +199,82 @@ class Host:
 
     def _supervise(self, server: PlannerServer) -> None:
         """Spark gives a query up after some failed tasks. The next query needs nothing of the last one."""
-        pause, began = _RESTART_PAUSE, time.monotonic()
-        look_at_slots = 0.0
+        pause, began, lost_in_a_row = _RESTART_PAUSE, time.monotonic(), 0
         while not server.ended:
-            query = self._query
-            if query.isActive:
-                if self._counts_slots and time.monotonic() >= look_at_slots:
-                    look_at_slots = time.monotonic() + _LOOK_AT_SLOTS
-                    server.settings.lanes = lanes_for(self._session)
+            if self._is_active():
+                with contextlib.suppress(*_UNREACHABLE):
+                    self._look_at_executors(server)
                 server.wait(lambda: server.ended, 0.5)
                 continue
             if server.ended:
                 return
-            error = query.exception()
-            log.warning("the host's query ended (%s); it is started again", error)
-            if time.monotonic() - began > 60:
-                pause = _RESTART_PAUSE
+            if time.monotonic() - began > _GOOD_SECONDS:
+                pause, lost_in_a_row = _RESTART_PAUSE, 0
+            reason = why_lost(self._session)
+            if reason is not None:
+                if self.watched:
+                    return
+                lost_in_a_row += 1
+                if not self._may_replace(reason, lost_in_a_row):
+                    self._give_up(server, reason)
+                    return
+            log.warning("%s; it is started again", reason or f"the host's query ended ({self._error()})")
             server.wait(lambda: server.ended, pause)
             pause, began = min(2 * pause, _MAX_RESTART_PAUSE), time.monotonic()
-            with self._changing:
-                if not server.ended:
-                    self._failures += 1
-                    self._start_query()
+            try:
+                if reason is not None and not server.ended:
+                    self._replace_session()
+                with self._changing:
+                    if not server.ended:
+                        self._failures += 1
+                        self._start_query()
+            except (*_UNREACHABLE, PySparkException) as error:
+                log.warning("the host's query does not start: %s", error)
+
+    def _look_at_executors(self, server: PlannerServer) -> None:
+        """Those of a cluster come and go: there are lanes for each slot. And when Spark knows that the tasks
+        of lost lanes are lost too, those that are held for it may end theirs: it needs their slots."""
+        if server.holds_lanes:
+            java: Any = self._session.sparkContext._jsc
+            server.release_lanes(sum(stage.active for stage in stages_of(java.sc()).values()))
+        if self._counts_slots and time.monotonic() >= self._look_due:
+            self._look_due = time.monotonic() + _LOOK_AT_SLOTS
+            server.settings.lanes = lanes_for(self._session)
+
+    def _is_active(self) -> bool:
+        query = self._query
+        try:
+            return query is not None and bool(query.isActive)
+        except _UNREACHABLE:
+            return False
+
+    def _error(self) -> str:
+        try:
+            return str(self._query.exception())
+        except _UNREACHABLE as error:
+            return str(error)
+
+    def _may_replace(self, reason: str, lost_in_a_row: int) -> bool:
+        """Not if somebody has stopped it: that was meant. Nor for ever, if it never lasts."""
+        return self._new_session is not None and reason != STOPPED and lost_in_a_row <= _SESSIONS
+
+    def _replace_session(self) -> None:
+        """Whoever looks for a host meanwhile waits, and gets this one."""
+        assert self._new_session is not None
+        with Host._lock:
+            self._forget_context()
+            self._session = self._new_session()
+            Host._of_contexts[self._session.sparkContext.applicationId] = self
+        self._session.dataSource.register(HostSource)
+
+    def _give_up(self, server: PlannerServer, reason: str) -> None:
+        with Host._lock:
+            self._forget_context()
+        server.fail_all(f"{reason}: start the application again, with another session")
+
+    def _forget_context(self) -> None:
+        for key in [key for key, host in Host._of_contexts.items() if host is self]:
+            del Host._of_contexts[key]
 
     def _stop(self) -> None:
         server, self._server = self._server, None
@@ -188,7 +284,8 @@ class Host:
         if server is not None:
             server.end(self._settings.lease)
         if self._query is not None:
-            self._query.stop()
+            with contextlib.suppress(*_UNREACHABLE):
+                self._query.stop()
             self._query = None
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 

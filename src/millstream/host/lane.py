@@ -11,7 +11,8 @@ Streams tasks of an application, `ownership`; one for each unit of a connector),
 `MAX_TRANSACTIONS` a second, and with the time that commits take, so that units have half of the lane's time.
 
 An error belongs to the unit it came from: the unit is closed and reported, and the planner decides. The lane
-ends when the planner says so or is gone, or when the lease is over that Spark's task renews.
+ends when the planner says so or is gone, or when the lease is over that Spark's task renews. While the
+planner holds it, because Spark waits for a lane that is lost, the lease does not end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import base64
 import contextlib
 import gc
 import logging
-import math
 import pickle
 import select
 import sys
@@ -109,6 +109,7 @@ class Lane:
         self.machine, self.lease = machine, lease
         self._link, self._unpack, self._end_process = link, unpack, end_process
         self._unit_timeout, self._exit = 30.0, False
+        self.held = False
         self._applications: dict[str, _Application] = {}
         self._units: dict[UnitId, _Running] = {}
         self._readers: dict[tuple[ClientConfig, TopicPartition], list[UnitId]] = {}
@@ -160,6 +161,8 @@ class Lane:
             self._hear(self._link.receive())
         if self._ended:
             return
+        if self.held:
+            self.lease.renew(2 * IDLE_SECONDS)
         self._fetchers.send(self._positions())
         waiting_for: list[Any] = [self._link, self._threads, *self._fetchers.connections()]
         ready = wait_for(waiting_for, self._patience())
@@ -306,6 +309,7 @@ class Lane:
             self._ended = True
         elif "plan" in message:
             self._ended, self._exit = bool(message["end"]), bool(message["exit"])
+            self.held = bool(message["held"])
             self._unit_timeout = message["unit_timeout"]
             self._commit_interval, self._lanes = message["commit_interval"], message["lanes"]
             self._watched = {UnitId(*unit) for unit in message["watched"]}
@@ -466,12 +470,18 @@ class Lane:
 
 def wait_for(objects: Iterable[Any], seconds: float) -> list[Any]:
     """Those that can be read from. Not by select(), which knows no descriptors above 1023: each store of a
-    unit has two."""
+    unit has two. poll() counts whole milliseconds, and a commit need not wait for the next one: what is left
+    is slept."""
+    until = time.monotonic() + seconds
     by_descriptor = {one.fileno(): one for one in objects}
     poller = select.poll()
     for descriptor in by_descriptor:
         poller.register(descriptor, select.POLLIN)
-    return [by_descriptor[descriptor] for descriptor, _ in poller.poll(math.ceil(seconds * 1000))]
+    ready = poller.poll(int(seconds * 1000))
+    if not ready and (left := until - time.monotonic()) > 0:
+        time.sleep(left)
+        ready = poller.poll(0)
+    return [by_descriptor[descriptor] for descriptor, _ in ready]
 
 
 class _Guard:

@@ -11,7 +11,8 @@ The owner of a unit stands beside its committed offsets, and in its marker (`pro
        the last one to do this goes on; step 4 of the others fails.
     2. Read the owner. InitProducerId for his id: his open transaction is aborted, and he commits nothing
        any more. It answers when the end of his last transaction is in every log.
-    3. Read the offsets. They are final, because nobody else can commit.
+    3. Read the offsets. They are final, because nobody else can commit. If they name another owner (a
+       coordinator of an older Kafka applies a transaction after it has reported its end), once more from 2.
     4. In a transaction of the unit's own id, commit the same offsets with this lane as owner.
 
 From then on the lane's transactions hold the unit's offsets, with the same owner beside them.
@@ -26,6 +27,9 @@ fenced by the next one. It does so in a transaction of its own, which cannot beg
 is complete in every log: who finds no owner may read changelogs to their end. If clearing fails, the next
 owner fences the lane, and all of its units are opened again: a pause, not an error.
 
+In the second transaction protocol each end of a transaction gives the lane another epoch (and sometimes
+another producer id) under the same transactional id; InitProducerId goes beyond that one, too.
+
 New inputs of a running unit (a pattern's) are taken by the same steps, with the unit's id of step 1.
 """
 
@@ -33,14 +37,16 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from millstream.client import ClientConfig, Cluster, TransactionalProducer
 from millstream.client.transaction_commits import TransactionCommit, commit_all
+from millstream.client.transactional import SECOND
 from millstream.host.progress import Markers, without_owner
 from millstream.host.unit import UnitId
 from millstream.wire.errors import KafkaError
+from millstream.wire.records import Record
 from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.host")
@@ -99,9 +105,12 @@ class Claim:
         rounds: list[dict[TopicPartition, bytearray | memoryview]],
         offsets: Mapping[TopicPartition, int],
         metadata: Mapping[TopicPartition, str],
+        few: Mapping[TopicPartition, Sequence[Record]] | None = None,
     ) -> TransactionCommit:
         """What the unit's part of the lane's next transaction is."""
-        return TransactionCommit(self.producer, rounds, self.application, offsets, metadata, owner=self.owner)
+        return TransactionCommit(
+            self.producer, rounds, self.application, offsets, metadata, few or {}, owner=self.owner
+        )
 
     def committed(self, commit: TransactionCommit) -> None:
         self.offsets, self.metadata = dict(commit.offsets), dict(commit.metadata)
@@ -125,6 +134,7 @@ class LaneTransactions:
             f"{application}-{unit_id.name}",
             transaction_timeout_ms=timeout_ms,
             create_topics=False,
+            newest=SECOND,
         )
         unit_producer.begin()
         owner, producer = self._producer(cluster, application, timeout_ms)
@@ -145,6 +155,7 @@ class LaneTransactions:
             transaction_timeout_ms=timeout_ms,
             create_topics=False,
             shared=True,
+            newest=SECOND,
         )
         producer.begin()
         self._producers[application] = owner, producer
@@ -190,3 +201,5 @@ def _clear(config: ClientConfig, claims: list[Claim]) -> None:
             producer = TransactionalProducer.resume(cluster, claims[0].producer.handle())
             producer.commit_offsets(claims[0].application, offsets, without_owner(metadata))
             producer.commit()
+            if producer.version >= SECOND:
+                claims[0].producer.go_on_as(producer.producer_id, producer.producer_epoch)

@@ -224,6 +224,12 @@ class Planner:
         self._assign(now)
         return last and not unwanted
 
+    def fail_all(self, error: str) -> None:
+        """Nothing can run any more: every unit has failed, and lanes that are left let go of theirs."""
+        for unit in self._units.values():
+            unit.failed, unit.error = True, error
+            self._move(unit, None)
+
     def tick(self, now: float) -> None:
         """Time has passed: units that were set aside may be due, and who ran alone for long is trusted."""
         for unit in self._units.values():

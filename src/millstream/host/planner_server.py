@@ -2,8 +2,10 @@
 
 Lanes connect, say where they are, and get the applications and their plan; whenever the planner's decisions
 change a lane's plan, it is sent at once. A lane is gone when its connection is, or when it has not been heard
-of for `SILENCE` seconds: its machine may be lost. Whatever changes for a unit is told to the listener of its
-application, in order, in a thread of the server.
+of for `SILENCE` seconds: its machine may be lost. Spark takes longer to notice that, and no batch ends before
+it does: the other lanes are *held* meanwhile, so that they do not end with their tasks.
+
+Whatever changes for a unit is told to the listener of its application, in order, in a thread of the server.
 
 Other processes of the same machine may hand applications over (`control`): whoever is not a lane.
 """
@@ -38,8 +40,9 @@ from millstream.host.unit import (
 log = logging.getLogger("millstream.host")
 
 STUCK_RETRIES = 2
-SILENCE = 10.0
-TICK = 1.0
+SILENCE, QUIET = 10.0, 3.0
+"""When a lane is given up, and when it may be that it will be: from then on the others are held."""
+TICK, LOOK = 1.0, 0.5
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ class _LaneLink:
     # How often each has begun a turn and not ended it: a turn in a thread is begun inside of one of the loop.
     in_turn: Counter[UnitId] = field(default_factory=Counter)
     closing: bool = False
+    held: bool = False
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +110,9 @@ class PlannerServer:
         secret: bytes | None = None,
     ) -> None:
         self.settings, self.secret = settings, secret or secrets.token_bytes(32)
+        self._held = self._lost_one = False
+        self.lost: str | None = None
+        """Why nothing can run here any more."""
         self._pack = pack
         self._planner = Planner(settings.unit_retries)
         self._lock = threading.RLock()
@@ -183,6 +191,13 @@ class PlannerServer:
             self._planner.restart(UnitId(application, name), time.monotonic())
             self._push()
 
+    def fail_all(self, error: str) -> None:
+        """Nothing can run here any more: all units of all applications have failed."""
+        with self._lock:
+            self.lost = error
+            self._planner.fail_all(error)
+            self._push()
+
     def remove(self, application: str, timeout: float) -> bool:
         """Take all of its units away. True if every lane has let go of them in time."""
         with self._changed:
@@ -247,6 +262,19 @@ class PlannerServer:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def holds_lanes(self) -> bool:
+        """Whether lanes stay though their tasks are over: Spark waits for one that is lost."""
+        return self._held
+
+    def release_lanes(self, running_tasks: int) -> None:
+        """They are held no longer if Spark has given up the tasks of those that are lost."""
+        with self._lock:
+            self._lost_one = self._lost_one and running_tasks > self._lanes_heard_of()
+
+    def _lanes_heard_of(self) -> int:
+        return sum(not lane.lost for lane in self._lanes.values())
 
     def end(self, timeout: float = 5.0) -> bool:
         """All lanes let go of everything and end. True if they did in time."""
@@ -372,7 +400,7 @@ class PlannerServer:
             units = [] if self._ended else self._planner.plan_for(name)
             watched = self._planner.watched(name)
             end = self._ended or (lane.closing and self._planner.is_empty(name))
-            if units == lane.sent and watched == lane.watched and not end:
+            if units == lane.sent and watched == lane.watched and lane.held == self._held and not end:
                 continue
             try:
                 for application in {unit_id.application for unit_id in units}:
@@ -388,12 +416,13 @@ class PlannerServer:
                         "watched": watched,
                         "end": end,
                         "exit": lane.closing,
+                        "held": self._held,
                         "unit_timeout": self.settings.unit_timeout,
                         "commit_interval": self.settings.commit_interval,
                         "lanes": self.settings.lanes,
                     }
                 )
-                lane.sent, lane.watched = units, watched
+                lane.sent, lane.watched, lane.held = units, watched, self._held
             except LinkClosed:
                 lane.link.shut()  # its thread will hear of it
         self._find_news()
@@ -435,8 +464,10 @@ class PlannerServer:
                 away, before = now - before, now
                 for lane in self._lanes.values() if away > 2 * TICK else ():
                     lane.heard_at += away
+                self._hold(now)
                 for lane in self._lanes.values():
                     if now - lane.heard_at > SILENCE:
+                        lane.lost = self._lost_one = True
                         log.warning("nothing was heard of a lane on %s for %.0f s", lane.machine, SILENCE)
                         lane.heard_at = now
                         lane.link.shut()
@@ -446,4 +477,12 @@ class PlannerServer:
                     self._planner.tick(now)
                     self._push()
                     due = self._planner.next_try()
-                self._changed.wait(TICK if due is None else min(TICK, max(0.01, due - now)))
+                self._changed.wait(LOOK if due is None else min(LOOK, max(0.01, due - now)))
+
+    def _hold(self, now: float) -> None:
+        quiet = any(now - lane.heard_at > QUIET for lane in self._lanes.values())
+        if self._lanes_heard_of() >= self.settings.lanes:
+            self._lost_one = False  # another one has come instead
+        if self._held != (quiet or self._lost_one):
+            self._held = not self._held
+            self._push()

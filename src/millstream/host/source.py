@@ -151,10 +151,11 @@ class _LaneThread:
         return found
 
     def keep(self, seconds: float) -> None:
-        """Until the batch is over, or the lane."""
+        """Until the batch is over, or the lane. A lane that is held has no next batch to wait for yet, and
+        Spark ends workers that have nothing to do."""
         end = time.monotonic() + seconds
         self._lease.renew(seconds + self._grace)
-        while self._thread.is_alive() and (left := end - time.monotonic()) > 0:
-            self._thread.join(min(left, _LOOK_EVERY))
+        while self._thread.is_alive() and (self._lane.held or end > time.monotonic()):
+            self._thread.join(_LOOK_EVERY)
         if self._lane.refused is not None:
             raise RuntimeError(self._lane.refused)

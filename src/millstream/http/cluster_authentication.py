@@ -14,13 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.client import ClientConfig
 from millstream.http.bodies import refuse
-from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
+from millstream.http.certificate_callers import CERTIFICATE
+from millstream.http.cluster_login import DELEGATION, Caller, ClusterLogin, LoginNotChecked, LoginRefused
 from millstream.http.lasting_requests import RequestEnded, serve_while_allowed
 from millstream.http.login_failures import TooManyTries
 from millstream.http.service_config import ServiceConfig
+from millstream.http.tls import client_authentication
 from millstream.wire.acls import Operation
 
-METHODS = ("BASIC", "BEARER")
+METHODS = ("BASIC", "BEARER", "CERTIFICATE")
 CALLER = "millstream.caller"
 
 
@@ -30,18 +32,40 @@ def authentication_methods(config: ServiceConfig) -> list[str]:
     found = [one for one in found if one != "NONE"]
     unknown = [one for one in found if one not in METHODS]
     if unknown:
-        raise ValueError(f"authentication.method={unknown[0]} is unknown: use NONE, BASIC or BEARER")
-    if "BEARER" in found and config.value("authentication.user.file"):
-        raise ValueError("authentication.method=BEARER is for users of the cluster, not for a user file")
+        raise ValueError(
+            f"authentication.method={unknown[0]} is unknown: use NONE, BASIC, BEARER or CERTIFICATE"
+        )
+    for one in ("BEARER", "CERTIFICATE"):
+        if one in found and config.value("authentication.user.file"):
+            raise ValueError(f"authentication.method={one} is for users of the cluster, not for a user file")
     return found
 
 
 def cluster_login(config: ServiceConfig, client: ClientConfig) -> ClusterLogin | None:
     """Where callers are users of the cluster: with an authentication method, and without a user file. The
     service has to close it. ValueError for a cluster without logins."""
-    if not authentication_methods(config) or config.value("authentication.user.file"):
+    methods = authentication_methods(config)
+    if not methods or config.value("authentication.user.file"):
         return None
-    return ClusterLogin(client, config.value("authentication.failures.per.address"))
+    return ClusterLogin(
+        client,
+        config.value("authentication.failures.per.address"),
+        mechanisms=config.value("authentication.sasl.mechanisms"),
+        mapping_rules=mapping_rules(config, methods),
+    )
+
+
+def mapping_rules(config: ServiceConfig, methods: Iterable[str]) -> str | None:
+    """How certificates of callers become users; None if they do not. ValueError where nobody is asked for
+    one."""
+    if "CERTIFICATE" not in methods:
+        return None
+    if client_authentication(config) == "NONE":
+        raise ValueError(
+            "authentication.method=CERTIFICATE needs ssl.client.authentication=REQUESTED or REQUIRED, and an "
+            "https listener"
+        )
+    return config.tls("ssl.principal.mapping.rules") or "DEFAULT"
 
 
 def caller_of(scope: Scope) -> Caller | None:
@@ -50,8 +74,8 @@ def caller_of(scope: Scope) -> Caller | None:
     return found
 
 
-def basic_credentials(scope: Scope) -> tuple[str, str] | None:
-    value = _authorization(scope, b"basic ")
+def basic_credentials(scope: Scope, scheme: str = "Basic") -> tuple[str, str] | None:
+    value = authorization(scope, scheme.lower().encode() + b" ")
     if value is None:
         return None
     try:
@@ -61,11 +85,16 @@ def basic_credentials(scope: Scope) -> tuple[str, str] | None:
     return user, password
 
 
-def _authorization(scope: Scope, scheme: bytes) -> bytes | None:
+def authorization(scope: Scope, scheme: bytes) -> bytes | None:
     for name, value in scope["headers"]:
         if name == b"authorization" and value[: len(scheme)].lower() == scheme:
             return bytes(value[len(scheme) :]).strip()
     return None
+
+
+def _has_credentials(scope: Scope) -> bool:
+    """Who names somebody is not taken for the one of the certificate, which may be a service's."""
+    return any(name == b"authorization" for name, _ in scope["headers"])
 
 
 class ClusterAuthentication:
@@ -91,7 +120,9 @@ class ClusterAuthentication:
         self._reads_only = reads_only
         self._type = media_type
         self._challenges = [
-            (b"www-authenticate", f'{method.title()} realm="{realm}"'.encode()) for method in methods
+            (b"www-authenticate", f'{method.title()} realm="{realm}"'.encode())
+            for method in methods
+            if method != "CERTIFICATE"
         ]
         self._open = frozenset(open_paths)
         self._as_caller = as_caller
@@ -144,9 +175,15 @@ class ClusterAuthentication:
             if given is not None:
                 return await self._login.password(*given, address)
         if "BEARER" in self._methods:
-            token = _authorization(scope, b"bearer ")
+            token = authorization(scope, b"bearer ")
             if token is not None:
                 return await self._login.token(token.decode("latin-1"), address)
+        if "CERTIFICATE" in self._methods and not _has_credentials(scope):
+            return await self._login.certificate(scope.get(CERTIFICATE) or b"", address)
+        if "CERTIFICATE" in self._methods:
+            passed_on = basic_credentials(scope, DELEGATION)
+            if passed_on is not None:
+                return await self._login.delegated(*passed_on, address)
         raise LoginRefused
 
     async def _refuse(self, send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:

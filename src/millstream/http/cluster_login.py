@@ -1,4 +1,5 @@
-"""Callers of an HTTP service are users of the cluster: name and password, API key and secret, or a token.
+"""Callers of an HTTP service are users of the cluster: name and password, API key and secret, a token, or a
+client certificate (`certificate_callers`).
 
 Who somebody is, the brokers alone know, so a service finds out by logging in as the caller. What a login
 found is believed for a second (BELIEVED): a key that was deleted is refused within that time, and a caller
@@ -8,6 +9,11 @@ the cluster.
 Guessing is limited by the caller's address. Each kind of login has a few threads and a queue with a bound:
 one for callers whom the service knows, one for all others, so that those who guess hold up nobody who is at
 work. A login that cannot be checked, because no broker answers, is no login.
+
+A password is tried once by each mechanism that the listener offers, first by those that do not show it to
+the broker; SaslHandshake says which there are before anything is sent. What worked is tried first the next
+time. PLAIN, which shows the password to everybody on the way, is left out where there is no TLS, unless the
+service logs in by it too, or is told to.
 """
 
 import asyncio
@@ -18,9 +24,10 @@ import hmac
 import json
 import logging
 import os
+import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +35,7 @@ from millstream.client import ClientConfig, Connection
 from millstream.client.errors import Unreachable, check
 from millstream.client.sasl import MechanismNotOffered
 from millstream.client.security import OAUTHBEARER, Sasl
+from millstream.http.certificate_callers import SCRAM, CertificateCallers, NotAllowed, NotAUser
 from millstream.http.login_failures import LoginFailures, TooManyTries, network
 from millstream.wire.acls import Operation
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -40,10 +48,14 @@ MAX_KNOWN = 1000
 MAX_WAITING = 64  # logins of strangers that are under way or wait
 THREADS = 8
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 10.0
+DELEGATION = "Delegation"  # our scheme of the Authorization header: id and HMAC of a token, as in Basic
 LONGEST = 4096  # characters of a password, or of a user's name
 LONGEST_TOKEN = 1 << 16
-# PLAIN first, over which API keys and all users can log in.
-MECHANISMS = ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256")
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+API_KEY = re.compile("[0-9A-F]{16}")  # ours log in by PLAIN alone
+OFFERED_SECONDS = 300.0  # after that a mechanism that was not offered is asked for again
+MAX_REMEMBERED = 10_000  # callers whose mechanism is known
+PASSWORD, TOKEN, BY_CERTIFICATE, DELEGATED = "password", "token", "certificate", "delegation token"
 
 
 class LoginRefused(Exception):
@@ -67,6 +79,15 @@ class Caller:
         """Whether the ACLs of the cluster (the resource of that name) allow it."""
         return bool(self.cluster_operations >> operation & 1)
 
+    @property
+    def authorization(self) -> str:
+        """The header by which another service of the platform knows the caller, too; empty where the one that
+        came with the request does it."""
+        if not self.sasl.delegated:
+            return ""
+        token = base64.b64encode(f"{self.sasl.username}:{self.sasl.password}".encode()).decode()
+        return f"{DELEGATION} {token}"
+
     def config(self, service: ClientConfig) -> ClientConfig:
         """The configuration of a client that is the caller, made from the service's own."""
         return replace(service, sasl=self.sasl)
@@ -82,8 +103,16 @@ class _Known:
 class ClusterLogin:
     """Checks logins. For one event loop."""
 
-    def __init__(self, config: ClientConfig, failures_per_address: int = 20) -> None:
-        """ValueError if the cluster has no logins, as far as the service's settings say."""
+    def __init__(
+        self,
+        config: ClientConfig,
+        failures_per_address: int = 20,
+        *,
+        mechanisms: Sequence[str] = (),
+        mapping_rules: str | None = None,
+    ) -> None:
+        """ValueError if the cluster has no logins, as far as the service's settings say. `mechanisms` are
+        tried in their order, also without TLS; `mapping_rules` lets callers come by certificate."""
         if not config.security_protocol.startswith("SASL"):
             raise ValueError(
                 "callers can log in as users of the cluster only if the service reaches it by SASL_SSL or "
@@ -99,7 +128,12 @@ class ClusterLogin:
         self._per_address = failures_per_address
         self._failures = LoginFailures()
         self._secret = os.urandom(32)
-        self._mechanisms = list(MECHANISMS)
+        self._wanted = _mechanisms(config, mechanisms)
+        self._not_offered: dict[str, float] = {}  # until when that is believed
+        self._worked: OrderedDict[bytes, str] = OrderedDict()
+        self.certificates: CertificateCallers | None = None
+        if mapping_rules is not None:
+            self.certificates = CertificateCallers(self._config, mapping_rules)
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._checking: dict[bytes, asyncio.Task[Caller]] = {}
@@ -113,16 +147,33 @@ class ClusterLogin:
         """The caller with that password or secret. LoginRefused, LoginNotChecked, or TooManyTries."""
         if not user or not password or "\0" in user + password or len(user) + len(password) > LONGEST:
             raise LoginRefused
-        return await self._check(user, password, False, address)
+        return await self._check(user, password, PASSWORD, address)
 
     async def token(self, token: str, address: str) -> Caller:
         """The same for a bearer token, which the broker checks (OAUTHBEARER)."""
         if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable():
             raise LoginRefused
-        return await self._check(subject_of(token), token, True, address)
+        return await self._check(subject_of(token), token, TOKEN, address)
 
-    async def _check(self, user: str, secret: str, is_token: bool, address: str) -> Caller:
-        text = f"{is_token}\0{user}\0{secret}".encode("utf-8", "surrogateescape")
+    async def certificate(self, der: bytes, address: str) -> Caller:
+        """The same for a client certificate that TLS has verified."""
+        if self.certificates is None or not der:
+            raise LoginRefused
+        try:
+            user = self.certificates.user(der)
+        except NotAUser as error:
+            log.info("a certificate names no user: %s", str(error)[:300])
+            raise LoginRefused from None
+        return await self._check(user, "", BY_CERTIFICATE, address)
+
+    async def delegated(self, token_id: str, secret: str, address: str) -> Caller:
+        """The same for a delegation token, with which services pass on those who came by certificate."""
+        if self.certificates is None or not token_id or not secret or len(token_id) + len(secret) > LONGEST:
+            raise LoginRefused
+        return await self._check(token_id, secret, DELEGATED, address)
+
+    async def _check(self, user: str, secret: str, kind: str, address: str) -> Caller:
+        text = f"{kind}\0{user}\0{secret}".encode("utf-8", "surrogateescape")
         key = hmac.digest(self._secret, text, hashlib.sha256)
         now = time.monotonic()
         known = self._known.get(key)
@@ -136,40 +187,40 @@ class ClusterLogin:
         checking = self._checking.get(key)
         if checking is None:
             if known is None:
-                self._admit(key, address, now)
-            checking = asyncio.ensure_future(self._log_in(key, user, secret, is_token, address, known))
+                self._admit(key, address, now, kind)
+            checking = asyncio.ensure_future(self._log_in(key, user, secret, kind, address, known))
             self._checking[key] = checking
             checking.add_done_callback(lambda done: done.cancelled() or done.exception())
         # A caller who hangs up ends neither the check nor its count.
         return await asyncio.shield(checking)
 
-    def _admit(self, key: bytes, address: str, now: float) -> None:
+    def _admit(self, key: bytes, address: str, now: float, kind: str) -> None:
         """Whether a stranger's login is tried at all. Those under way from one address are no more than may
-        still turn out to be wrong; the others soon come again."""
+        still turn out to be wrong; the others soon come again. Nobody guesses certificates."""
         if self._refused.get(key, 0.0) > now:
             raise LoginRefused
-        place = network(address)
-        if self._per_address:
-            wait = self._failures.seconds_to_wait(place, self._per_address)
+        subnet = network(address)
+        if self._per_address and kind != BY_CERTIFICATE:
+            wait = self._failures.seconds_to_wait(subnet, self._per_address)
             if wait:
                 raise TooManyTries(wait)
-            if self._under_way[place] >= max(1, self._per_address - self._failures.count(place)):
+            if self._under_way[subnet] >= max(1, self._per_address - self._failures.count(subnet)):
                 raise TooManyTries(1)
         if self._waiting >= MAX_WAITING:
             raise TooManyTries(1)
         self._waiting += 1
-        self._under_way[place] += 1
+        self._under_way[subnet] += 1
 
     async def _log_in(
-        self, key: bytes, user: str, secret: str, is_token: bool, address: str, known: _Known | None
+        self, key: bytes, user: str, secret: str, kind: str, address: str, known: _Known | None
     ) -> Caller:
         began = time.monotonic()
         pool = self._strangers if known is None else self._acquaintances
         loop = asyncio.get_running_loop()
         try:
-            caller = await loop.run_in_executor(pool, self._caller, key, user, secret, is_token)
+            caller = await loop.run_in_executor(pool, self._caller, key, user, secret, kind)
         except LoginRefused:
-            if known is None:
+            if known is None and kind != BY_CERTIFICATE:
                 self._failures.add(network(address))
             self._refuse(key, known)
             raise
@@ -197,36 +248,68 @@ class ClusterLogin:
 
     def forget(self, caller: Caller) -> None:
         """What was found about the caller no longer counts; the next request asks again."""
-        found = self._known.get(caller.key)
-        if found is not None:
-            found.until = 0.0
+        for found in self._known.values():
+            if found.caller.key == caller.key:
+                found.until = 0.0
 
-    def _caller(self, key: bytes, user: str, secret: str, is_token: bool) -> Caller:
+    def _caller(self, key: bytes, user: str, secret: str, kind: str) -> Caller:
         """In a thread."""
+        if kind == BY_CERTIFICATE:
+            return self._by_certificate(user)
         refused: KafkaError | None = None
-        for mechanism in (OAUTHBEARER,) if is_token else tuple(self._mechanisms):
-            sasl = Sasl(mechanism, user, secret)
+        for sasl in self._logins(key, user, secret, kind):
             try:
                 operations = self._operations(sasl)
             except MechanismNotOffered as error:
-                if is_token:
-                    raise LoginRefused from None
-                self._mechanisms = [one for one in MECHANISMS if one in error.offered] or list(MECHANISMS)
-                refused = refused or error
+                until = time.monotonic() + OFFERED_SECONDS
+                offered = frozenset(error.offered)
+                self._not_offered |= {one: until for one in MECHANISMS if one not in offered}
+                if refused is None or refused.code is not ErrorCode.sasl_authentication_failed:
+                    refused = error
                 continue
             except KafkaError as error:
                 if error.code is not ErrorCode.sasl_authentication_failed:
                     raise
-                # A user of SCRAM may have the other hash only; PLAIN knows everybody. (Not that of Apache
-                # Kafka: docs/security.md. To go on would cost our brokers three logins per wrong password.)
                 refused = error
-                if mechanism == "PLAIN":
-                    break
                 continue
+            self._remember(key, sasl.mechanism)
             return Caller(user, sasl, key, operations)
-        if refused is None or refused.code is ErrorCode.sasl_authentication_failed:
+        if refused is None or kind == TOKEN or refused.code is ErrorCode.sasl_authentication_failed:
             raise LoginRefused
         raise refused
+
+    def _logins(self, key: bytes, user: str, secret: str, kind: str) -> Iterator[Sasl]:
+        """Each is made when the one before has failed: by then more is known of what the listener offers."""
+        if kind == TOKEN:
+            yield Sasl(OAUTHBEARER, user, secret)
+            return
+        delegated = kind == DELEGATED
+        wanted = SCRAM if delegated else self._wanted
+        first = self._worked.get(key) or ("PLAIN" if API_KEY.fullmatch(user) else "")
+        all_known = all(self._not_offered.get(one, 0.0) > time.monotonic() for one in wanted)
+        for mechanism in sorted(wanted, key=lambda one: one != first):
+            if all_known or self._not_offered.get(mechanism, 0.0) <= time.monotonic():
+                yield Sasl(mechanism, user, secret, delegated)
+
+    def _remember(self, key: bytes, mechanism: str) -> None:
+        self._worked[key] = mechanism
+        if len(self._worked) > MAX_REMEMBERED:
+            self._worked.popitem(last=False)
+
+    def _by_certificate(self, user: str) -> Caller:
+        assert self.certificates is not None
+        try:
+            sasl, operations = self.certificates.log_in(user, self._operations)
+        except NotAllowed as error:
+            log.warning("%s", error)
+            raise LoginRefused from None
+        except KafkaError as error:
+            if error.code is ErrorCode.sasl_authentication_failed:
+                raise LoginRefused from None
+            raise
+        # Clients that hold on to a token that was replaced are not those of the new one.
+        key = hmac.digest(self._secret, f"delegated\0{sasl.username}".encode(), hashlib.sha256)
+        return Caller(user, sasl, key, operations)
 
     def _operations(self, sasl: Sasl) -> int:
         """Log in; what the caller may do with the cluster, as a set of bits."""
@@ -252,6 +335,19 @@ class ClusterLogin:
     def close(self) -> None:
         for pool in (self._strangers, self._acquaintances):
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _mechanisms(config: ClientConfig, given: Sequence[str]) -> tuple[str, ...]:
+    """ValueError for one that is not known, or if none is left."""
+    wanted = tuple(one.strip().upper() for one in given if one.strip())
+    for one in wanted:
+        if one not in MECHANISMS:
+            raise ValueError(f"authentication.sasl.mechanisms={one} is unknown: use {', '.join(MECHANISMS)}")
+    if wanted:
+        return wanted
+    encrypted = config.security_protocol == "SASL_SSL"
+    own = config.sasl.mechanism if config.sasl is not None else ""
+    return tuple(one for one in MECHANISMS if one != "PLAIN" or encrypted or own == "PLAIN")
 
 
 def subject_of(token: str) -> str:

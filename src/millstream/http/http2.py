@@ -34,6 +34,8 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
+from millstream.http.certificate_callers import CERTIFICATE
+
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -113,6 +115,7 @@ class Http2Protocol(asyncio.Protocol):
         self._server, self._client = before.server, before.client
         self._connections, self._tasks = before.connections, before.tasks
         self._scheme = before.scheme
+        self._certificate = getattr(before, "certificate", None)
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._streams: dict[int, _Stream] = {}
         self._resets = self._unfinished = 0
@@ -236,6 +239,8 @@ class Http2Protocol(asyncio.Protocol):
             "headers": headers,
             "state": {},
         }
+        if self._certificate is not None:
+            scope[CERTIFICATE] = self._certificate
         task = self._loop.create_task(self._run(scope, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

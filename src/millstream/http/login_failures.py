@@ -39,13 +39,6 @@ class LoginFailures:
         if len(self._found) > MAX_REMEMBERED:
             del self._found[next(iter(self._found))]
 
-    def take_back(self, key: str) -> None:
-        count, last = self._found.get(key, (0, 0.0))
-        if count > 1:
-            self._found[key] = (count - 1, last)
-        else:
-            self.forget(key)
-
     def forget(self, key: str) -> None:
         self._found.pop(key, None)
 

@@ -13,79 +13,95 @@ BOOLEAN, INT, LIST, PASSWORD, STRING = Type.BOOLEAN, Type.INT, Type.LIST, Type.P
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigKey:
-    """One row of a service's table, as ConfigDef.ConfigKey is in Kafka."""
+class ServiceConfigKey:
+    """One row of a service's table, as ConfigDef.ServiceConfigKey is in Kafka."""
 
     type: Type
     default: str | None
     documentation: str
 
 
-LIMIT_KEYS: dict[str, ConfigKey] = {
-    "max.request.size": ConfigKey(INT, "10485760", "Ours: the largest body of a request, in bytes."),
+LIMIT_KEYS: dict[str, ServiceConfigKey] = {
+    "max.request.size": ServiceConfigKey(INT, "10485760", "Ours: the largest body of a request, in bytes."),
 }
-RESPONSE_KEYS: dict[str, ConfigKey] = {
-    "response.http.headers.config": ConfigKey(
+RESPONSE_KEYS: dict[str, ServiceConfigKey] = {
+    "response.http.headers.config": ServiceConfigKey(
         STRING,
         "",
         "Headers for every response: `set` or `add`, then `name: value`; separated by commas, in double "
         "quotes where the value has some.",
     ),
 }
-AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
-    "authentication.method": ConfigKey(
+AUTHENTICATION_KEYS: dict[str, ServiceConfigKey] = {
+    "authentication.method": ServiceConfigKey(
         LIST,
         "NONE",
-        "NONE, BASIC, BEARER, or BASIC,BEARER. Without authentication.user.file the users are those of the "
-        "cluster, and their API keys.",
+        "NONE, or a list of BASIC, BEARER and CERTIFICATE. Without authentication.user.file the users are "
+        "those of the cluster, and their API keys. CERTIFICATE (ours): by client certificate.",
     ),
-    "authentication.realm": ConfigKey(
+    "authentication.realm": ServiceConfigKey(
         STRING, "millstream", "What a browser shows when it asks for the password."
     ),
-    "authentication.roles": ConfigKey(LIST, "*", "The roles that may use the service; * for every user."),
-    "authentication.user.file": ConfigKey(
+    "authentication.roles": ServiceConfigKey(
+        LIST, "*", "The roles that may use the service; * for every user."
+    ),
+    "authentication.user.file": ServiceConfigKey(
         STRING,
         None,
         "Ours: the users, one per line, as Jetty's property file has them: `name: password,role,role`.",
     ),
-    "authentication.readonly.roles": ConfigKey(
+    "authentication.readonly.roles": ServiceConfigKey(
         LIST, "readonly", "Ours: users who have only these roles may read but not write."
     ),
-    "authentication.skip.paths": ConfigKey(LIST, "", "Paths that need no password."),
-    "authentication.failures.per.address": ConfigKey(
+    "authentication.sasl.mechanisms": ServiceConfigKey(
+        LIST,
+        "",
+        "Ours: how passwords of users of the cluster are tried at the broker, in this order: SCRAM-SHA-512, "
+        "SCRAM-SHA-256, PLAIN. Empty: all that the listener offers, PLAIN only over TLS or if the service "
+        "itself logs in by it.",
+    ),
+    "authentication.skip.paths": ServiceConfigKey(LIST, "", "Paths that need no password."),
+    "authentication.failures.per.address": ServiceConfigKey(
         INT,
         "20",
         "Ours: wrong passwords from one address before it has to wait, for users of the cluster. 0: no "
         "limit, for use behind a proxy that has one.",
     ),
 }
-TLS_KEYS: dict[str, ConfigKey] = {
-    "ssl.keystore.location": ConfigKey(
+TLS_KEYS: dict[str, ServiceConfigKey] = {
+    "ssl.keystore.location": ServiceConfigKey(
         STRING, None, "The server's key and certificates: a PEM file, or PKCS12."
     ),
-    "ssl.keystore.type": ConfigKey(STRING, "PEM", "PEM or PKCS12."),
-    "ssl.keystore.password": ConfigKey(PASSWORD, None, "The password of a PKCS12 file."),
-    "ssl.key.password": ConfigKey(PASSWORD, None, "The password of the key."),
-    "ssl.truststore.location": ConfigKey(
+    "ssl.keystore.type": ServiceConfigKey(STRING, "PEM", "PEM or PKCS12."),
+    "ssl.keystore.password": ServiceConfigKey(PASSWORD, None, "The password of a PKCS12 file."),
+    "ssl.key.password": ServiceConfigKey(PASSWORD, None, "The password of the key."),
+    "ssl.truststore.location": ServiceConfigKey(
         STRING, None, "Certificates to trust (PEM): of clients, and of the other instances."
     ),
-    "ssl.client.authentication": ConfigKey(STRING, "NONE", "NONE, REQUESTED or REQUIRED."),
+    "ssl.client.authentication": ServiceConfigKey(STRING, "NONE", "NONE, REQUESTED or REQUIRED."),
+    "ssl.principal.mapping.rules": ServiceConfigKey(
+        STRING,
+        "DEFAULT",
+        "From a client certificate's subject to a user name, by the broker's rules: "
+        "RULE:pattern/replacement/[LU], or DEFAULT.",
+    ),
 }
-BROWSER_KEYS: dict[str, ConfigKey] = {
-    "allowed.hosts": ConfigKey(
+HTTPS_PREFIX = "listeners.https."
+BROWSER_KEYS: dict[str, ServiceConfigKey] = {
+    "allowed.hosts": ServiceConfigKey(
         LIST,
         "",
         "Ours: names under which browsers reach the service, besides addresses, localhost, the machine's "
         "name and those that the listeners have; * for any.",
     ),
-    "access.control.allow.origin": ConfigKey(
+    "access.control.allow.origin": ServiceConfigKey(
         STRING, "", "Which web pages may use the service from a browser (CORS)."
     ),
-    "access.control.allow.methods": ConfigKey(STRING, "", "The methods those pages may use."),
+    "access.control.allow.methods": ServiceConfigKey(STRING, "", "The methods those pages may use."),
 }
-LOGGING_KEYS: dict[str, ConfigKey] = {
-    "log.level": ConfigKey(STRING, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),
-    "debug": ConfigKey(BOOLEAN, "false", "The same as log.level=DEBUG."),
+LOGGING_KEYS: dict[str, ServiceConfigKey] = {
+    "log.level": ServiceConfigKey(STRING, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),
+    "debug": ServiceConfigKey(BOOLEAN, "false", "The same as log.level=DEBUG."),
 }
 
 
@@ -104,7 +120,7 @@ class ServiceConfig:
     port of a listener that has none.
     """
 
-    keys: ClassVar[Mapping[str, ConfigKey]]
+    keys: ClassVar[Mapping[str, ServiceConfigKey]]
     prefixes: ClassVar[tuple[str, ...]]
     default_port: ClassVar[int]
 
@@ -137,6 +153,17 @@ class ServiceConfig:
     def secret(self, name: str) -> str | None:
         value = self._values[name]
         return None if value is None else str(value.value if hasattr(value, "value") else value)
+
+    def tls(self, name: str) -> str:
+        """A setting of HTTPS listeners; empty if it is not set. All or none of them may have Kafka Connect's
+        prefix `listeners.https.`, for a service whose Kafka clients have the names without it."""
+        prefixed = self.with_prefix(HTTPS_PREFIX)
+        if prefixed:
+            default = self.keys[name].default if name in self.keys else None
+            return prefixed.get(name, default or "")
+        if name not in self.keys:
+            return self.given.get(name, "")
+        return self.secret(name) or ""
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
         """What was given under a prefix, without the prefix."""

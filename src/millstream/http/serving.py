@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from millstream.http.service_config import ServiceConfig
-from millstream.http.tls import server_context
+from millstream.http.tls import keep_key, server_context
 from millstream.http.upgrades import HttpProtocol
 
 BACKLOG = 2048
@@ -55,6 +55,7 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ending.set)
     servers = _servers(config, service)
+    contexts = [server.config.ssl for server in servers if server.config.ssl is not None]
     starting = asyncio.ensure_future(service.start())
     stopping = asyncio.ensure_future(ending.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,6 +72,7 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
         server.started or task.done() for server, task in zip(servers, tasks, strict=True)
     ):
         await asyncio.sleep(0.002)
+    keeping = [asyncio.ensure_future(keep_key(context, config)) for context in contexts]
     addresses = ",".join(
         f"{listener.scheme}://{listener.host}:{port}"
         for listener, port in zip(config.listeners, bound_ports(sockets), strict=True)
@@ -78,6 +80,8 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
     seconds = time.monotonic() - began
     print(f"millstream {name} ready listeners={addresses} {facts} in {seconds:.2f} s", flush=True)
     await stopping
+    for task in keeping:
+        task.cancel()
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*tasks)

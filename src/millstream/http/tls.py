@@ -1,35 +1,112 @@
-"""TLS for HTTPS listeners, from Kafka's ssl.* settings."""
+"""TLS for HTTPS listeners, from Kafka's ssl.* settings. A changed key store is used for new connections."""
 
+import asyncio
+import logging
+import os
 import ssl
 import tempfile
 from pathlib import Path
 
 from millstream.http.service_config import ServiceConfig
 
+log = logging.getLogger(__name__)
+
+RELOAD_SECONDS = 10.0
+
 
 def server_context(config: ServiceConfig) -> ssl.SSLContext:
     """For HTTPS listeners. ValueError or OSError where key or certificates cannot be used."""
-    location = config.value("ssl.keystore.location")
-    if not location:
-        raise ValueError("an https listener needs ssl.keystore.location")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client that offers both speaks HTTP/2, as with Jetty; the preface shows which one it is (upgrades.py).
     context.set_alpn_protocols(["h2", "http/1.1"])
-    store_type = str(config.value("ssl.keystore.type")).upper()
-    if store_type == "PKCS12":
-        _load_pkcs12(context, location, config.secret("ssl.keystore.password"))
-    elif store_type == "PEM":
-        context.load_cert_chain(location, password=config.secret("ssl.key.password"))
-    else:
-        raise ValueError(f"ssl.keystore.type={store_type} is not supported: use PEM or PKCS12")
-    client_authentication = str(config.value("ssl.client.authentication")).upper()
-    if client_authentication != "NONE":
-        truststore = config.value("ssl.truststore.location")
+    load_key(context, config)
+    asked = client_authentication(config)
+    if asked != "NONE":
+        truststore = config.tls("ssl.truststore.location")
         if not truststore:
             raise ValueError("ssl.client.authentication needs ssl.truststore.location")
         context.load_verify_locations(truststore)
-        context.verify_mode = ssl.CERT_REQUIRED if client_authentication == "REQUIRED" else ssl.CERT_OPTIONAL
+        context.verify_mode = ssl.CERT_REQUIRED if asked == "REQUIRED" else ssl.CERT_OPTIONAL
+    return context
+
+
+def load_key(context: ssl.SSLContext, config: ServiceConfig) -> None:
+    """The server's key and certificates, in place of others that the context may have."""
+    location = config.tls("ssl.keystore.location")
+    if not location:
+        raise ValueError("an https listener needs ssl.keystore.location")
+    store_type = config.tls("ssl.keystore.type").upper() or "PEM"
+    try:
+        if store_type == "PKCS12":
+            _load_pkcs12(context, location, config.tls("ssl.keystore.password") or None)
+        elif store_type == "PEM":
+            # Without a password the library would ask for one on the terminal.
+            context.load_cert_chain(location, password=config.tls("ssl.key.password") or "")
+        else:
+            raise ValueError(f"ssl.keystore.type={store_type} is not supported: use PEM or PKCS12")
+    except ssl.SSLError as error:
+        fits = "KEY_VALUES_MISMATCH" not in (error.reason or "")
+        reason = f"it cannot be read ({error.reason})" if fits else "its key does not fit its certificate"
+        raise ValueError(f"ssl.keystore.location={location}: {reason}") from None
+    except OSError as error:
+        raise ValueError(
+            f"ssl.keystore.location={location}: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+async def keep_key(context: ssl.SSLContext, config: ServiceConfig) -> None:
+    """Load a key store again when its file has changed, for ever. One that cannot be used is said once, and
+    the old one stays. What is loaded is tried in a thread, and put in place between two handshakes."""
+    location = config.tls("ssl.keystore.location")
+    known = _stamp(location)
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(RELOAD_SECONDS)
+        found = _stamp(location)
+        if found is None or found == known:
+            continue
+        known = found
+        try:
+            await loop.run_in_executor(None, server_context, config)
+            load_key(context, config)
+            log.info("new connections use the certificate that is now in %s", location)
+        except (OSError, ValueError) as error:
+            log.warning("the certificate stays what it was: %s", error)
+
+
+def _stamp(location: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(location)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def client_authentication(config: ServiceConfig) -> str:
+    """NONE, REQUESTED or REQUIRED: whether clients show a certificate. `ssl.client.auth` is Kafka Connect's
+    name for it, and an older one of Confluent's services, with true and false."""
+    other = config.tls("ssl.client.auth")
+    given = other or config.tls("ssl.client.authentication") or "NONE"
+    found = {"TRUE": "REQUIRED", "FALSE": "NONE"}.get(given.upper(), given.upper())
+    if found not in ("NONE", "REQUESTED", "REQUIRED"):
+        name = "ssl.client.auth" if other else "ssl.client.authentication"
+        raise ValueError(f"{name}={given} is unknown: use NONE, REQUESTED or REQUIRED")
+    return found
+
+
+def peer_context(config: ServiceConfig) -> ssl.SSLContext:
+    """For requests to other instances of the same service, which trust each other by the settings with which
+    they serve."""
+    context = ssl.create_default_context()
+    truststore = config.tls("ssl.truststore.location")
+    if truststore:
+        context.load_verify_locations(truststore)
+    if config.given.get("ssl.endpoint.identification.algorithm", "https") in ("", "none"):
+        context.check_hostname = False
+    location = config.tls("ssl.keystore.location")
+    if location and (config.tls("ssl.keystore.type").upper() or "PEM") == "PEM":
+        context.load_cert_chain(location, password=config.tls("ssl.key.password") or None)
     return context
 
 

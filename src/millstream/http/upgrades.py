@@ -7,9 +7,13 @@ the header is renamed before the parser sees it; a head that comes in pieces is 
 some clients send each of its lines on its own. An offer of websockets stays, where the service has some.
 """
 
+import asyncio
 import re
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from millstream.http.certificate_callers import CERTIFICATE
 
 UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _WEBSOCKET = re.compile(rb"[ \t]*:[ \t]*websocket[ \t]*(?:\r\n|\Z)", re.IGNORECASE)
@@ -21,6 +25,18 @@ MAX_HELD = 64 << 10
 
 class HttpProtocol(HttpToolsProtocol):
     _held = b""
+    certificate: bytes | None = None  # the client's, in DER
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.certificate = tls.getpeercert(binary_form=True)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self.certificate is not None:
+            cast(dict[str, Any], self.scope)[CERTIFICATE] = self.certificate
 
     def data_received(self, data: bytes) -> None:
         if self._held:

@@ -125,6 +125,21 @@ class Queries:
         exact = [replace(reference, version=collect(reference, subject)) for reference in references]
         return tuple(exact), texts
 
+    def referred_subjects(self, references: tuple[Reference, ...], subject: str) -> set[str]:
+        """The subjects that references lead to, and the references of those."""
+        found: set[str] = set()
+        left = [(reference, subject) for reference in references]
+        seen: set[tuple[str, int]] = set()
+        while left:
+            reference, parent = left.pop()
+            target = contexts.within(reference.subject, parent)
+            found.add(target)
+            version = self.state.version(target, reference.version, deleted=True)
+            if version is not None and (target, version.version) not in seen:
+                seen.add((target, version.version))
+                left += [(inner, target) for inner in version.content.references]
+        return found
+
     def _referred(self, reference: Reference, subject: str, *, deleted: bool) -> Version:
         target = contexts.within(reference.subject, subject)
         found = self.state.version(target, reference.version, deleted=deleted)

@@ -15,8 +15,8 @@ from millstream.http.service_config import (
     RESPONSE_KEYS,
     STRING,
     TLS_KEYS,
-    ConfigKey,
     ServiceConfig,
+    ServiceConfigKey,
 )
 from millstream.registry.compatibility_levels import LEVELS
 from millstream.registry.dek.registry import DekConfig
@@ -25,95 +25,109 @@ from millstream.registry.schemas_topic import SchemasTopicConfig
 from millstream.registry.service import RegistryOptions
 from millstream.settings.values import InvalidSetting
 
-KEYS: dict[str, ConfigKey] = {
-    "listeners": ConfigKey(
+KEYS: dict[str, ServiceConfigKey] = {
+    "listeners": ServiceConfigKey(
         LIST, "http://0.0.0.0:8081", "Addresses to listen on: http://host:port, https://host:port."
     ),
-    "host.name": ConfigKey(
+    "host.name": ServiceConfigKey(
         STRING, None, "The name under which other instances reach this one; the machine's name by default."
     ),
-    "kafkastore.bootstrap.servers": ConfigKey(
+    "kafkastore.bootstrap.servers": ServiceConfigKey(
         LIST, "localhost:9092", "The Kafka cluster that keeps the schemas."
     ),
-    "kafkastore.topic": ConfigKey(
+    "kafkastore.topic": ServiceConfigKey(
         STRING, "_schemas", "The topic that holds the schemas: one partition, compacted."
     ),
-    "kafkastore.topic.replication.factor": ConfigKey(
+    "kafkastore.topic.replication.factor": ServiceConfigKey(
         INT, "3", "Replication factor of the topic when it is created; fewer if there are fewer brokers."
     ),
-    "kafkastore.topic.skip.validation": ConfigKey(
+    "kafkastore.topic.skip.validation": ServiceConfigKey(
         BOOLEAN, "false", "Use the topic even if it is not compacted."
     ),
-    "kafkastore.timeout.ms": ConfigKey(
+    "kafkastore.timeout.ms": ServiceConfigKey(
         INT, "5000", "How long one write may take. Confluent's default is 500."
     ),
-    "kafkastore.init.timeout.ms": ConfigKey(INT, "60000", "How long reading the topic may take at startup."),
-    "kafkastore.security.protocol": ConfigKey(
+    "kafkastore.init.timeout.ms": ServiceConfigKey(
+        INT, "60000", "How long reading the topic may take at startup."
+    ),
+    "kafkastore.security.protocol": ServiceConfigKey(
         STRING,
         "PLAINTEXT",
         "How to connect to the cluster: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
         "see kafkastore.ssl.* and kafkastore.sasl.*.",
     ),
-    "kafkastore.group.id": ConfigKey(STRING, "", "Not needed; accepted because Confluent's registry has it."),
-    "schema.registry.group.id": ConfigKey(
+    "kafkastore.group.id": ServiceConfigKey(
+        STRING, "", "Not needed; accepted because Confluent's registry has it."
+    ),
+    "schema.registry.group.id": ServiceConfigKey(
         STRING, "schema-registry", "The group in which instances elect their leader."
     ),
-    "leader.eligibility": ConfigKey(
+    "leader.eligibility": ServiceConfigKey(
         BOOLEAN, "true", "Whether this instance may become the leader, which alone writes."
     ),
-    "master.eligibility": ConfigKey(BOOLEAN, None, "The older name of leader.eligibility."),
-    "kafkagroup.session.timeout.ms": ConfigKey(
+    "master.eligibility": ServiceConfigKey(BOOLEAN, None, "The older name of leader.eligibility."),
+    "kafkagroup.session.timeout.ms": ServiceConfigKey(
         INT, "10000", "An instance without a heartbeat for this long is considered dead."
     ),
-    "kafkagroup.heartbeat.interval.ms": ConfigKey(INT, "3000", "How often an instance sends a heartbeat."),
-    "kafkagroup.rebalance.timeout.ms": ConfigKey(INT, "300000", "How long the group waits for its members."),
-    "leader.connect.timeout.ms": ConfigKey(
+    "kafkagroup.heartbeat.interval.ms": ServiceConfigKey(
+        INT, "3000", "How often an instance sends a heartbeat."
+    ),
+    "kafkagroup.rebalance.timeout.ms": ServiceConfigKey(
+        INT, "300000", "How long the group waits for its members."
+    ),
+    "leader.connect.timeout.ms": ServiceConfigKey(
         INT, "60000", "How long connecting to the leader may take when a write is forwarded."
     ),
-    "leader.read.timeout.ms": ConfigKey(
+    "leader.read.timeout.ms": ServiceConfigKey(
         INT, "60000", "How long the leader may take to answer a forwarded write."
     ),
-    "millstream.leader.wait.ms": ConfigKey(
+    "millstream.leader.wait.ms": ServiceConfigKey(
         INT, "10000", "Ours: how long a write waits while there is no leader."
     ),
-    "schema.compatibility.level": ConfigKey(
+    "schema.compatibility.level": ServiceConfigKey(
         STRING, "backward", "The compatibility level where none has been set through the API."
     ),
-    "avro.compatibility.level": ConfigKey(STRING, None, "The older name of schema.compatibility.level."),
-    "schema.validate.fields": ConfigKey(
+    "avro.compatibility.level": ServiceConfigKey(
+        STRING, None, "The older name of schema.compatibility.level."
+    ),
+    "schema.validate.fields": ServiceConfigKey(
         BOOLEAN, "false", "The default of validateFields: no field may have a reserved name or begin with $$."
     ),
-    "schema.validate.new.schemas": ConfigKey(
+    "schema.validate.new.schemas": ServiceConfigKey(
         BOOLEAN, "true", "The default of validateNewSchemas: Avro namespaces and defaults are checked."
     ),
-    "mode.mutability": ConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
-    "associations.enable": ConfigKey(
+    "mode.mutability": ServiceConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
+    "associations.enable": ServiceConfigKey(
         BOOLEAN, "true", "Whether topics can be associated with subjects: /associations."
     ),
-    "dek.registry.topic": ConfigKey(
+    "dek.registry.topic": ServiceConfigKey(
         STRING, "_dek_registry_keys", "The topic that holds the encryption keys: one partition, compacted."
     ),
-    "dek.registry.max.keys": ConfigKey(INT, "20000", "How many KEKs, and how many DEKs, there may be."),
-    "schema.reject.empty.subject": ConfigKey(
+    "dek.registry.max.keys": ServiceConfigKey(
+        INT, "20000", "How many KEKs, and how many DEKs, there may be."
+    ),
+    "schema.reject.empty.subject": ServiceConfigKey(
         BOOLEAN, "false", "Refuse to register under an empty subject, or under `*`."
     ),
-    "schema.providers.reference.versions.strict": ConfigKey(
+    "schema.providers.reference.versions.strict": ServiceConfigKey(
         BOOLEAN, "false", "Refuse references that lead to two versions under one name."
     ),
     **LIMIT_KEYS,
-    "size.limit.filter.enabled": ConfigKey(
+    "size.limit.filter.enabled": ServiceConfigKey(
         BOOLEAN, "false", "Whether size.limit.filter.max.request.body.size applies."
     ),
-    "size.limit.filter.max.request.body.size": ConfigKey(
+    "size.limit.filter.max.request.body.size": ServiceConfigKey(
         INT, "1048576", "The largest body of a request, in bytes, if it is smaller than max.request.size."
     ),
     **RESPONSE_KEYS,
     **AUTHENTICATION_KEYS,
     **TLS_KEYS,
-    "ssl.endpoint.identification.algorithm": ConfigKey(
+    "ssl.endpoint.identification.algorithm": ServiceConfigKey(
         STRING, "https", "Empty: the name in another instance's certificate is not checked."
     ),
-    "inter.instance.protocol": ConfigKey(STRING, None, "http or https: which listener other instances use."),
+    "inter.instance.protocol": ServiceConfigKey(
+        STRING, None, "http or https: which listener other instances use."
+    ),
     **BROWSER_KEYS,
     **LOGGING_KEYS,
 }

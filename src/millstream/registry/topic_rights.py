@@ -98,11 +98,11 @@ class TopicRights:
             if missing:
                 now = time.monotonic()
                 loop = asyncio.get_running_loop()
-                told = await loop.run_in_executor(self._pool, asking.ask, missing)
+                rights = await loop.run_in_executor(self._pool, asking.ask, missing)
                 if len(asking.known) > MAX_TOPICS:
                     asking.known.clear()
                 for name in missing:
-                    found[name] = told.get(name, 0)
+                    found[name] = rights.get(name, 0)
                     asking.known[name] = (found[name], now + BELIEVED)
         return found
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -24,6 +25,7 @@ from millstream.rest.librdkafka_config import known, translated
 from millstream.rest.producer import Producing, Tally
 from millstream.rest.rest_config import RestConfig
 from millstream.rest.schemas import Schemas
+from millstream.rest.token_producer import TokenProducer
 from millstream.serdes.client import SchemaRegistry
 
 log = logging.getLogger(__name__)
@@ -107,16 +109,24 @@ class ClientFactory:
             if error.code() == KafkaError._AUTHENTICATION:
                 on_login_refused()
 
-        login = _login(caller.sasl)
-        kafka = Kafka(caller.config(config.client()), min(CALLERS_THREADS, THREADS))
+        client = caller.config(config.client())
+        kafka = Kafka(client, min(CALLERS_THREADS, THREADS))
         threads = min(CALLERS_CONSUMER_THREADS, int(config.value("consumer.threads")))
         limit = int(config.value("consumer.instances.per.caller"))
-        consumer = {**self._consumer, **login, "error_cb": failed}
+        consumer: dict[str, Any] | None = None
+        if caller.sasl.delegated:
+            producing = Producing(
+                self._producer, 3.0, self.tally, on_login_refused, partial(TokenProducer, client)
+            )
+        else:
+            login = _login(caller.sasl)
+            consumer = {**self._consumer, **login, "error_cb": failed}
+            producing = Producing({**self._producer, **login}, 3.0, self.tally, on_login_refused)
         return RestClients(
             config,
             kafka,
-            Producing({**self._producer, **login}, 3.0, self.tally, on_login_refused),
-            Schemas(_registry(config, caller.sasl)),
+            producing,
+            Schemas(_registry(config, caller.sasl, caller.authorization)),
             Instances(config, kafka, consumer, self.instance_tally, limit, threads),
         )
 
@@ -223,7 +233,7 @@ def _consumer(config: RestConfig, client: dict[str, str]) -> dict[str, Any]:
     return known(Consumer, given) | {"enable.auto.offset.store": False}
 
 
-def _registry(config: RestConfig, login: Sasl | None) -> SchemaRegistry:
+def _registry(config: RestConfig, login: Sasl | None, authorization: str = "") -> SchemaRegistry:
     user, _, password = (config.secret("schema.registry.basic.auth.user.info") or "").partition(":")
     source = str(config.value("schema.registry.basic.auth.credentials.source")).upper()
     token = ""
@@ -231,11 +241,14 @@ def _registry(config: RestConfig, login: Sasl | None) -> SchemaRegistry:
         user, password = login.username, login.password
         if login.mechanism == OAUTHBEARER:
             user, password, token = "", "", login.password
+    else:
+        authorization = ""
     return SchemaRegistry(
         config.value("schema.registry.url"),
         user=user or None,
         password=password,
         token=token,
+        authorization=authorization,
         ca_file=config.value("schema.registry.ssl.truststore.location"),
         timeout=config.value("schema.registry.request.timeout.ms") / 1000,
     )

@@ -50,13 +50,14 @@ class InstanceTally:
 
 
 class Instances:
-    """Those of one caller, or of all where the proxy does not ask who comes."""
+    """Those of one caller, or of all where the proxy does not ask who comes. Without `consumer_config` there
+    are none: librdkafka cannot log in by a delegation token."""
 
     def __init__(
         self,
         config: RestConfig,
         kafka: Kafka,
-        consumer_config: dict[str, Any],
+        consumer_config: dict[str, Any] | None,
         tally: InstanceTally,
         limit: int,
         threads: int,
@@ -83,7 +84,13 @@ class Instances:
         self._keeper = asyncio.create_task(self._keep())
 
     async def create(self, group: str, body: dict[str, Any]) -> Instance:
-        options, consumer_config, name = self._checked(body)
+        if self._consumer_config is None:
+            raise errors.http_error(
+                501,
+                "Callers by certificate have no consumer instances: log in by a password, an API key or a "
+                "bearer token",
+            )
+        options, consumer_config, name = self._checked(body, self._consumer_config)
         if not group or len(group) > LONGEST_NAME or len(name) > LONGEST_NAME or "\0" in group + name:
             raise errors.invalid_consumer_config("the names of group and instance are too long, or empty")
         key = (group, name)
@@ -106,7 +113,7 @@ class Instances:
         self._found[key] = instance
         return instance
 
-    def _checked(self, body: dict[str, Any]) -> tuple[Options, dict[str, Any], str]:
+    def _checked(self, body: dict[str, Any], defaults: dict[str, Any]) -> tuple[Options, dict[str, Any], str]:
         for field, value in body.items():
             field_type = FIELDS.get(field)
             if field_type is None:
@@ -139,7 +146,7 @@ class Instances:
         wait = _first(body, "consumer.request.timeout.ms", "requestWaitMs")
         if wait is not None and not 0 <= wait <= 600_000:
             raise errors.invalid_consumer_config("consumer.request.timeout.ms must be from 0 to 600000")
-        consumer_config = dict(self._consumer_config)
+        consumer_config = dict(defaults)
         if reset is not None:
             consumer_config["auto.offset.reset"] = RESETS[reset]
         if commit is not None:

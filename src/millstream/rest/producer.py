@@ -104,8 +104,11 @@ class Producing:
         flush_timeout: float,
         tally: Tally,
         on_login_refused: Callable[[], None] | None = None,
+        make: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
-        """`on_login_refused` is called in librdkafka's thread."""
+        """`on_login_refused` is called in librdkafka's thread. `make` makes another producer of the same
+        settings in place of librdkafka's."""
+        self._make = make or partial(Producer, logger=log)
         self._config = config
         self._flush_timeout = flush_timeout
         self._producer: Producer | None = None
@@ -157,7 +160,7 @@ class Producing:
 
     def _current(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._config | {"error_cb": self._failed}, logger=log)
+            self._producer = self._make(self._config | {"error_cb": self._failed})
             threading.Thread(
                 target=self._serve, args=(self._producer,), name="delivery reports", daemon=True
             ).start()

@@ -14,76 +14,76 @@ from millstream.http.service_config import (
     RESPONSE_KEYS,
     STRING,
     TLS_KEYS,
-    ConfigKey,
     ServiceConfig,
+    ServiceConfigKey,
 )
 from millstream.settings.values import InvalidSetting
 
-KEYS: dict[str, ConfigKey] = {
-    "listeners": ConfigKey(
+KEYS: dict[str, ServiceConfigKey] = {
+    "listeners": ServiceConfigKey(
         LIST, "http://0.0.0.0:8082", "Addresses to listen on: http://host:port, https://host:port."
     ),
-    "advertised.listeners": ConfigKey(
+    "advertised.listeners": ServiceConfigKey(
         LIST, "", "Addresses in responses (base_uri, self, related); default: the ones the client used."
     ),
-    "host.name": ConfigKey(STRING, "", "Like advertised.listeners, but only the host name."),
-    "id": ConfigKey(
+    "host.name": ServiceConfigKey(STRING, "", "Like advertised.listeners, but only the host name."),
+    "id": ServiceConfigKey(
         STRING, "", "Part of the generated names of consumer instances that are created without one."
     ),
-    "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
-    "schema.registry.url": ConfigKey(
+    "bootstrap.servers": ServiceConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
+    "schema.registry.url": ServiceConfigKey(
         LIST, "http://localhost:8081", "One or more addresses of the Schema Registry."
     ),
-    "schema.registry.basic.auth.user.info": ConfigKey(
+    "schema.registry.basic.auth.user.info": ServiceConfigKey(
         PASSWORD, None, "User and password for the Schema Registry: `user:password`."
     ),
-    "schema.registry.basic.auth.credentials.source": ConfigKey(
+    "schema.registry.basic.auth.credentials.source": ServiceConfigKey(
         STRING,
         "USER_INFO",
         "USER_INFO: schema.registry.basic.auth.user.info. SASL_INHERIT: the login with which the cluster is "
         "reached, which is the caller's where callers are users of the cluster.",
     ),
-    "schema.registry.ssl.truststore.location": ConfigKey(
+    "schema.registry.ssl.truststore.location": ServiceConfigKey(
         STRING, None, "Certificates to trust when connecting to the Schema Registry (PEM)."
     ),
-    "schema.registry.request.timeout.ms": ConfigKey(
+    "schema.registry.request.timeout.ms": ServiceConfigKey(
         INT, "10000", "Ours: how long to wait for the Schema Registry."
     ),
-    "consumer.instance.timeout.ms": ConfigKey(
+    "consumer.instance.timeout.ms": ServiceConfigKey(
         INT, "300000", "An instance without requests for this long is closed."
     ),
-    "consumer.request.timeout.ms": ConfigKey(
+    "consumer.request.timeout.ms": ServiceConfigKey(
         INT, "1000", "How long a request for records may wait, unless its instance says otherwise."
     ),
-    "consumer.request.max.bytes": ConfigKey(
+    "consumer.request.max.bytes": ServiceConfigKey(
         INT, "67108864", "The largest response to a request for records."
     ),
-    "consumer.threads": ConfigKey(INT, "50", "Threads for blocking calls of consumer instances."),
-    "consumer.instances.max": ConfigKey(
+    "consumer.threads": ServiceConfigKey(INT, "50", "Threads for blocking calls of consumer instances."),
+    "consumer.instances.max": ServiceConfigKey(
         INT, "500", "Ours: how many consumer instances may exist at the same time."
     ),
-    "consumer.instances.per.caller": ConfigKey(
+    "consumer.instances.per.caller": ServiceConfigKey(
         INT, "100", "Ours: how many of them one caller may have, where callers are users of the cluster."
     ),
-    "consumer.prefetch.kbytes": ConfigKey(INT, "1024", "Ours: how much an instance fetches ahead."),
-    "fetch.min.bytes": ConfigKey(
+    "consumer.prefetch.kbytes": ServiceConfigKey(INT, "1024", "Ours: how much an instance fetches ahead."),
+    "fetch.min.bytes": ServiceConfigKey(
         INT, "-1", "Respond once this many bytes are available; -1: as soon as there is a record."
     ),
-    "confluent.rest.auth.propagate.method": ConfigKey(
+    "confluent.rest.auth.propagate.method": ServiceConfigKey(
         STRING,
         "JETTY_AUTH",
-        "JETTY_AUTH: who comes in as a user of the cluster reaches it as this user. SSL is not there.",
+        "JETTY_AUTH: callers who are users of the cluster act as themselves. SSL is not supported.",
     ),
-    "producer.threads": ConfigKey(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
-    "api.v2.enable": ConfigKey(BOOLEAN, "true", "Whether version 2 of the API is served."),
-    "api.v3.enable": ConfigKey(BOOLEAN, "true", "Whether version 3 of the API is served."),
-    "api.v3.produce.batch.maximum.entries": ConfigKey(
+    "producer.threads": ServiceConfigKey(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
+    "api.v2.enable": ServiceConfigKey(BOOLEAN, "true", "Whether version 2 of the API is served."),
+    "api.v3.enable": ServiceConfigKey(BOOLEAN, "true", "Whether version 3 of the API is served."),
+    "api.v3.produce.batch.maximum.entries": ServiceConfigKey(
         INT, "10", "The largest number of entries in records:batch."
     ),
-    "streaming.connection.max.duration.ms": ConfigKey(
+    "streaming.connection.max.duration.ms": ServiceConfigKey(
         INT, "86400000", "How long a stream of records may last."
     ),
-    "confluent.resource.name.authority": ConfigKey(
+    "confluent.resource.name.authority": ServiceConfigKey(
         STRING, "", "The authority in `crn://` names of version 3."
     ),
     **LIMIT_KEYS,

@@ -16,6 +16,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from millstream.client.errors import Unreachable
+from millstream.client.security import Tls
+from millstream.client.tls import tls_context
 from millstream.schemas import ParsedSchema, Reference, parse
 from millstream.settings.redaction import hide_url_passwords
 
@@ -58,9 +61,13 @@ class SchemaRegistry:
         user: str | None = None,
         password: str = "",
         token: str = "",
+        authorization: str = "",
         ca_file: str | None = None,
+        tls: Tls | None = None,
         timeout: float = 30.0,
     ) -> None:
+        """By name and password, by a bearer token, or by a whole Authorization header. `tls` has whom to
+        trust, as `ca_file`, and a certificate of ours for registries that want one."""
         urls = url.split(",") if isinstance(url, str) else list(url)
         self._addresses = [urlsplit(one.strip().rstrip("/")) for one in urls]
         for address in self._addresses:
@@ -71,12 +78,13 @@ class SchemaRegistry:
         if user is None and first.username:
             user, password = unquote(first.username), unquote(first.password or "")
         self._headers = {"Accept": f"{MEDIA_TYPE}, application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if token or authorization:
+            self._headers["Authorization"] = authorization or f"Bearer {token}"
         elif user is not None:
             encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {encoded}"
-        self._context = ssl.create_default_context(cafile=ca_file) if first.scheme == "https" else None
+        self._tls = tls or Tls(ca_file=ca_file or "")
+        self._context = self._tls_context()
         self._timeout = timeout
         self._local = threading.local()
         self._by_id: dict[tuple[int, str], RegisteredSchema] = {}
@@ -91,8 +99,15 @@ class SchemaRegistry:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._local = threading.local()
-        secure = self._addresses[0].scheme == "https"
-        self._context = ssl.create_default_context() if secure else None
+        self._context = self._tls_context()
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        if not any(address.scheme == "https" for address in self._addresses):
+            return None
+        try:
+            return tls_context(self._tls)
+        except Unreachable as error:
+            raise ValueError(str(error)) from None
 
     # Questions
 

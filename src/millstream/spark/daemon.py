@@ -47,9 +47,10 @@ def preload() -> None:
     try:
         import pyspark.worker  # noqa: F401
 
-        from millstream.spark.precompile import wait_for_compiler
+        from millstream.spark.precompile import is_compiling
 
-        wait_for_compiler()
+        if is_compiling():
+            return  # each worker loads them when it needs them: not every one does at once
         from millstream.wire.arrow import encode_loops, warm_up  # noqa: F401 - the encoder's loops load on import
 
         warm_up()

@@ -93,7 +93,7 @@ def watch_resources(session: "SparkSession", say: Callable[[str], None] | None =
                 inner = java.sc()
                 if context._jsc is not java or inner.isStopped():
                     return
-                line = waiting.look(_stages(inner), _executors(inner, waiting), time.monotonic())
+                line = waiting.look(stages_of(inner), _executors(inner, waiting), time.monotonic())
             except Exception:
                 return  # the JVM has gone
             if line is not None:
@@ -102,7 +102,8 @@ def watch_resources(session: "SparkSession", say: Callable[[str], None] | None =
     threading.Thread(target=look, name="millstream-resources", daemon=True).start()
 
 
-def _stages(context: Any) -> dict[int, Stage]:
+def stages_of(context: Any) -> dict[int, Stage]:
+    """Those that are under way in a SparkContext of Java's."""
     tracker = context.statusTracker()
     found = {}
     for number in list(tracker.getActiveStageIds()):

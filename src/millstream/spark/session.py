@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.spark.errors import PipelineError
+from millstream.spark.lost import forget_lost, why_lost
 from millstream.spark.resources import watch_resources
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def spark(
     from pyspark.sql import SparkSession
 
     wanted = dict(settings or {})
-    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if running is None or running.sparkContext._jsc is None:
+    running = running_session()
+    if running is None:
         refuse_connect(master or wanted.get("spark.master"))
         chosen = master or wanted.get("spark.master") or os.environ.get(MASTER_VARIABLE) or default_master()
         settings = {**CONTEXT_SETTINGS, **SQL_SETTINGS, **_faster_start(chosen, wanted), **wanted}
@@ -82,6 +83,20 @@ def spark(
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def running_session() -> "SparkSession | None":
+    """The one that this process has, if it has one that can still be used. PySpark forgets a JVM that is
+    gone."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession
+    if running is None or running.sparkContext._jsc is None:
+        return None
+    if why_lost(running) is not None:
+        forget_lost(running)
+        return None
+    return SparkSession.getActiveSession() or running
 
 
 def _faster_start(master: str, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from millstream.sql import ast
 from millstream.sql.analyse_joins import analyse_joins
-from millstream.sql.analysis import Analysis, JoinStep, SelectColumn
+from millstream.sql.analysis import Analysis, JoinStep, SelectColumn, grace_of
 from millstream.sql.catalog import PSEUDO_COLUMNS, SYSTEM_COLUMNS, WINDOW_BOUNDS, Catalog, WindowInfo
 from millstream.sql.code import Code
 from millstream.sql.codegen import Compiler
@@ -55,6 +55,7 @@ class Analyser:
     ) -> None:
         self.catalog, self.environment = catalog, environment
         self.functions: FunctionTable = environment.functions
+        query = _of_row_times(query, self.functions)
         self.query = query if sink is not None else _as_one_group(query, self.functions)
         self.sink, self.target = sink, target
         self.sources = tuple(self._bound(source) for source in query.sources)
@@ -73,7 +74,8 @@ class Analyser:
         query = self.query
         persistent = self.sink is not None
         if query.order_by or query.distinct:
-            raise sql_error("order or distinct", query.location)
+            line, column = query.beyond
+            raise sql_error("order or distinct", query.beyond, line=line, column=column)
         for item in query.select:
             check_alias(item)
         items = self._stars()
@@ -428,6 +430,7 @@ class Analyser:
     def _window(self, kind: str, joins: tuple[JoinStep, ...]) -> WindowInfo | None:
         window = self.query.window
         if window is not None:
+            _check_window(window, self.query.emit)
             size = None if window.type == "SESSION" else window.size.milliseconds
             return WindowInfo(window.type, size)
         if self.query.group_by or self.query.partition_by:
@@ -446,6 +449,38 @@ class Analyser:
     def _check_target(self, kind: SourceKind) -> None:
         if self.target is not None and self.target != kind:
             raise sql_error("result type", kind=kind)
+
+
+def _check_window(window: ast.Window, emit: str | None) -> None:
+    size = window.size.milliseconds
+    if size <= 0:
+        raise sql_error("session gap" if window.type == "SESSION" else "window size", window.location)
+    if window.advance is not None and not 0 < window.advance.milliseconds <= size:
+        raise sql_error("window advance", window.location, size=size, advance=window.advance.milliseconds)
+    grace = grace_of(window, emit)
+    if window.retention is not None and window.retention.milliseconds < size + grace:
+        entry = "session retention" if window.type == "SESSION" else "window retention"
+        kept = window.retention.milliseconds
+        raise sql_error(entry, window.location, size=size, grace=grace, retention=kept)
+
+
+def _of_row_times(query: ast.Query, functions: FunctionTable) -> ast.Query:
+    """An aggregate of `*` or of nothing is one of ROWTIME, but for those that take nothing, as COUNT."""
+    rowtime = ast.Column("ROWTIME", query.source.alias if query.joins else None)
+
+    def change(node: ast.Expression) -> ast.Expression | None:
+        if not isinstance(node, ast.Call) or node.arguments or not functions.is_aggregate(node.name):
+            return None
+        if any(one.params_for(0) is not None for one in functions.find(node.name).overloads):
+            return None
+        return replace(node, arguments=(replace(rowtime, location=node.location),))
+
+    select = tuple(
+        item if item.expression is None else replace(item, expression=ast.rewrite(item.expression, change))
+        for item in query.select
+    )
+    having = None if query.having is None else ast.rewrite(query.having, change)
+    return replace(query, select=select, having=having)
 
 
 def _as_one_group(query: ast.Query, functions: FunctionTable) -> ast.Query:

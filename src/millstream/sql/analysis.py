@@ -65,3 +65,11 @@ class Analysis:
     key_expressions: tuple[tuple[ast.Expression, ...], ...] = ()
     """For each column of the result's key, how it can be selected."""
     schema: Schema = field(default_factory=Schema)
+
+
+def grace_of(window: ast.Window, emit: str | None) -> int:
+    """How long late rows are taken, in milliseconds. Without a GRACE PERIOD a window is kept for a day,
+    unless its result has to be final."""
+    if window.grace is not None:
+        return window.grace.milliseconds
+    return 0 if emit == "FINAL" else max(ast.UNITS["DAY"] - window.size.milliseconds, 0)

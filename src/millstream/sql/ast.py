@@ -263,6 +263,8 @@ class Query:
     limit: int | None = None
     order_by: tuple[tuple[Expression, bool], ...] = ()
     distinct: bool = False
+    beyond: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+    """Where the first word is that ksqlDB does not have, ORDER BY or DISTINCT."""
     location: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import httpx
 
 from millstream.sql import statements
 from millstream.sql.errors import SqlError
-from millstream.sql.parser import parse, split
+from millstream.sql.parser import define, parse, split
 
 _POSITION = re.compile(r"[Ll]ine:? (\d+)(?::|, Col: )(\d+)")
 
@@ -58,13 +59,15 @@ Answer = Entity | Rows | Lines
 
 
 class SqlClient:
-    def __init__(self, server: str, user: str = "") -> None:
+    def __init__(self, server: str, user: str = "", trusted: ssl.SSLContext | None = None) -> None:
+        """`user` is `name:password`; `trusted` has the certificates to trust, the system's by default."""
         name, _, password = user.partition(":")
         self.server = server.rstrip("/")
         self._http = httpx.Client(
             base_url=self.server,
             timeout=httpx.Timeout(30, read=None),
             auth=(name, password) if user else None,
+            verify=trusted or True,
         )
         self.properties: dict[str, str] = {}
         self.variables: dict[str, str] = {}
@@ -107,9 +110,9 @@ class SqlClient:
                 case statements.UnsetProperty():
                     self.properties.pop(str(statement.name), None)
                 case statements.Define():
-                    self.variables[statement.name] = statement.value
+                    define(self.variables, statement.name, statement.value)
                 case statements.Undefine():
-                    self.variables.pop(statement.name, None)
+                    define(self.variables, statement.name, None)
                 case statements.Print():
                     yield Lines(self._stream("/query", {"ksql": text, "streamsProperties": self.properties}))
                 case statements.Select():

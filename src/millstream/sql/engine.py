@@ -29,10 +29,12 @@ from millstream.sql.errors import SqlError, sql_error
 from millstream.sql.flow import Flow
 from millstream.sql.formats import Format
 from millstream.sql.fused import can_fuse
+from millstream.sql.parser import parse_one
 from millstream.sql.plan import Planner
 from millstream.sql.row_functions import Log, no_log
 from millstream.sql.type_names import resolver
 from millstream.sql.types import SqlType, quoted
+from millstream.sql.upgrades import check_upgrade
 from millstream.sql.with_clause import With
 from millstream.streams.topology import Topology
 
@@ -135,12 +137,16 @@ def _drop(statement: statements.DropSource, catalog: Catalog) -> Outcome:
         raise sql_error("drop of another kind", wanted=statement.kind, name=statement.name, found=source.kind)
     if statement.delete_topic and source.read_only:
         raise sql_error("delete a source's topic", name=statement.name)
-    readers = sorted(query.id for query in catalog.readers(source.name))
+    reading = list(catalog.readers(source.name))
+    readers = sorted(query.id for query in reading if query.kind == "INSERT")
     writers = sorted(query.id for query in catalog.writers(source.name) if query.kind == "INSERT")
     if readers or writers:
         raise sql_error(
             "source in use", name=source.name, readers=", ".join(readers), writers=", ".join(writers)
         )
+    if reading:
+        names = ", ".join(sorted({query.sink for query in reading}))
+        raise sql_error("source read by sources", name=source.name, names=names)
     if statement.delete_topic:
         others = sorted(
             one.name for one in catalog.sources.values() if one.topic == source.topic and one is not source
@@ -213,9 +219,14 @@ def _create_as(
     prefix = "CSAS" if statement.kind == "STREAM" else "CTAS"
     query_id = f"{prefix}_{statement.name}_{number}"
     if statement.or_replace and existing is not None:
-        _check_upgrade(analysis)
+        writing = list(catalog.writers(statement.name))
+        if len(writing) > 1:
+            queries = ", ".join(query.id for query in writing)
+            raise sql_error("OR REPLACE with inserts", name=quoted(sink.name), queries=queries)
+        old = _old_analysis(writing[0], catalog, environment) if writing else None
+        check_upgrade(analysis if old is None else old, analysis)
         check_replacement(existing, sink)
-        query_id = next((query.id for query in catalog.writers(statement.name)), query_id)
+        query_id = writing[0].id if writing else query_id
     query = _persistent(query_id, analysis, catalog, environment, log, sink, statement.text)
     info = QueryInfo(query_id, "CREATE_AS", _names(analysis), sink.name, statement.text)
     message = f"Created query with ID {query_id}"
@@ -234,16 +245,15 @@ def _schema(analysis: Analysis, types: Types) -> Schema:
     )
 
 
-def _check_upgrade(analysis: Analysis) -> None:
-    """A join's state cannot be carried over to another query."""
-    for step in analysis.joins:
-        if step.foreign_key:
-            kind = "ForeignKeyTableTableJoin"
-        elif analysis.sources[0].source.kind == "TABLE":
-            kind = "TableTableJoin"
-        else:
-            kind = "StreamTableJoin" if step.right.source.kind == "TABLE" else "StreamStreamJoin"
-        raise sql_error("no upgrade of joins", step=kind)
+def _old_analysis(query: QueryInfo, catalog: Catalog, environment: Environment) -> Analysis | None:
+    """Of a query that is to be replaced; None if its statement would not be accepted any more."""
+    try:
+        statement = parse_one(query.statement)
+        if not isinstance(statement, statements.CreateAs):
+            return None
+        return analyse(statement.query, catalog, environment, sink=statement.name, target=statement.kind)
+    except SqlError:
+        return None
 
 
 def _names(analysis: Analysis) -> frozenset[str]:

@@ -50,6 +50,30 @@ _STATEMENTS: dict[str, Entry] = {
         "The following queries write into this source: [{writers}].\n"
         "You need to terminate them before dropping {name}."
     ),
+    "source read by sources": Entry(
+        "Cannot drop {name}.\nThe following streams and/or tables read from this source: [{names}].\n"
+        "You need to drop them before dropping {name}."
+    ),
+    "OR REPLACE with inserts": Entry(
+        "REPLACE for sink {name} is not supported because there are multiple queries writing into it: "
+        "[{queries}]"
+    ),
+    "window size": Entry("Window size (sizeMs) must be larger than zero.", located=True),
+    "session gap": Entry("Inactivity gap must be larger than zero.", located=True),
+    "window advance": Entry(
+        "Window advancement interval should be more than zero and less than window duration which is {size} "
+        "ms, but given advancement interval is: {advance} ms",
+        located=True,
+    ),
+    "window retention": Entry(
+        "The retention period of the window store Aggregate-Aggregate-Materialize must be no smaller than "
+        "its window size plus the grace period. Got size=[{size}], grace=[{grace}], retention=[{retention}]"
+    ),
+    "session retention": Entry(
+        "The retention period of the session store Aggregate-Aggregate-Materialize must be no smaller than "
+        "the session inactivity gap plus the grace period. Got gap=[{size}], grace=[{grace}], "
+        "retention=[{retention}]"
+    ),
     "OR REPLACE of a source": Entry(
         "Cannot add {kind} '{name}': CREATE OR REPLACE is not supported on source {kind}s."
     ),
@@ -64,7 +88,14 @@ _STATEMENTS: dict[str, Entry] = {
         "Cannot upgrade data source: DataSource '{name}' has {what} = {old} which is not upgradeable to "
         "{new}{detail}"
     ),
-    "no upgrade of joins": Entry("Upgrades not yet supported for {step}"),
+    "no upgrade of a step": Entry("Upgrades not yet supported for {step}"),
+    "upgrade adds a step": Entry(
+        "Query is not upgradeable. Cannot add a {step} step that is not in the original query plan."
+    ),
+    "upgrade changes a step": Entry(
+        "Query is not upgradeable. Plan step of type {step} must have matching {property}. Values differ: "
+        "{old} vs. {new}"
+    ),
     "alter of another kind": Entry(
         "Incompatible data source type is {found}, but statement was ALTER {wanted}"
     ),
@@ -313,8 +344,8 @@ _CLAUSES: dict[str, Entry] = {
     "HAVING not grouped": Entry("Non-aggregate HAVING expression not part of GROUP BY: {expressions}"),
     "HAVING without GROUP BY": Entry("HAVING requires a GROUP BY clause."),
     "order or distinct": Entry(
-        "ORDER BY and DISTINCT need all rows: they are for pull queries on tables, and for BATCH SELECT",
-        located=True,
+        "line {line}:{column}: Syntax Error\nORDER BY and DISTINCT need all rows: they are for pull queries "
+        "on tables, and for BATCH SELECT."
     ),
     "aggregate without undo": Entry(
         "The aggregation function {names} cannot be applied to a table source, only to a stream source."

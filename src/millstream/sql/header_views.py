@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.streams.views import TopicView
 
 if TYPE_CHECKING:
-    from millstream.streams.columns.blocks import Records
+    from millstream.streams.runtime.fetched_records import SomeRecords
 
 Headers = tuple[tuple[str, bytes | None], ...]
 _INT = struct.Struct(">i")
@@ -47,7 +47,7 @@ def _part(data: bytes, at: int) -> tuple[bytes | None, int]:
 class HeaderView(TopicView):
     """A copy of a table's topic whose values have their headers in front."""
 
-    def _take(self, partition: int, records: Records) -> None:
+    def _take(self, partition: int, records: SomeRecords) -> None:
         self._store_of(partition).restore(
             (key, None if value is None else with_headers(headers, value), at)
             for _, key, value, at, headers in records

@@ -73,7 +73,7 @@ def insert(statement: InsertValues, catalog: Catalog, environment: Environment) 
     names = statement.columns or tuple(one.name for one in (*schema.key, *schema.value))
     try:
         if len(names) != len(statement.values):
-            shown = ", ".join(quoted(name) for name in statement.columns)
+            shown = ", ".join(quoted(name) for name in names)
             values = ", ".join(text(one) for one in statement.values)
             raise SqlError(f"Expected a value for each column. Expected Columns: [{shown}]. Got [{values}]")
         row = {}

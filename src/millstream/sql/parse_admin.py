@@ -136,12 +136,16 @@ class AdminParser(QueryParser):
         return statements.UnsetProperty(self.string(), location=location)
 
     def _define_statement(self, location: Any) -> Statement:
-        name = self.identifier()
+        name = self._variable_name()
         self.need_symbol("=")
         return statements.Define(name, self.string(), location=location)
 
     def _undefine_statement(self, location: Any) -> Statement:
-        return statements.Undefine(self.identifier(), location=location)
+        return statements.Undefine(self._variable_name(), location=location)
+
+    def _variable_name(self) -> str:
+        """As it is written; any word is one, reserved or not."""
+        return self.take().text if self.token.kind == "word" else self.identifier()
 
     # Steering ------------------------------------------------------------
 

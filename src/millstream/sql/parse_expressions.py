@@ -19,6 +19,8 @@ _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">"
 _INT_LIMIT, _LONG_LIMIT = 2**31, 2**63
 _UNITS = {**{unit: unit for unit in ast.UNITS}, **{unit + "S": unit for unit in ast.UNITS}}
 _COLUMN_NAMES = {"DAY", "HOUR", "MINUTE", "SECOND"}
+# Those of a fixed length, which functions take. Windows and joins take months and years as well.
+_SPANS = frozenset(name for name, unit in _UNITS.items() if unit not in ("MONTH", "YEAR"))
 _TAKE_UNITS = {f"{type_}{change}" for type_ in ("DATE", "TIME", "TIMESTAMP") for change in ("ADD", "SUB")}
 _DEPTH = 60
 
@@ -384,7 +386,7 @@ class ExpressionParser(Cursor):
             self.at += 2
             return ast.Call(name, (), location=location)
         # DAY, HOUR, MINUTE and SECOND are names of columns, too: units only where nothing else makes sense.
-        units = _UNITS if name.upper() in _TAKE_UNITS else _UNITS.keys() - _COLUMN_NAMES
+        units = _SPANS if name.upper() in _TAKE_UNITS else _SPANS - _COLUMN_NAMES
         return ast.Call(name, tuple(self._list(")", lambda: self._argument(units))), location=location)
 
     def _argument(self, units: Container[str]) -> ast.Expression:

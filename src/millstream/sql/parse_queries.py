@@ -16,6 +16,7 @@ class QueryParser(ExpressionParser):
     def query(self) -> ast.Query:
         location = self.here
         self.need_word("SELECT")
+        beyond = self.here
         distinct = self.word("DISTINCT")
         select = [self._select_item()]
         while self.symbol(","):
@@ -38,6 +39,11 @@ class QueryParser(ExpressionParser):
             self.need_word("BY")
             partition_by = self._keys()
         having = self.expression() if self.word("HAVING") else None
+        if self.is_word("ORDER") and not distinct:
+            # ORDER is no word of ksqlDB's: behind a source it is taken for an alias there, and BY is wrong.
+            bare = source.alias == source.name and not joins
+            alias = bare and not (window or where or group_by or partition_by or having)
+            beyond = self.peek().location if alias else self.here
         order_by = self._order() if self.word("ORDER") else ()
         emit: Any = None
         if self.word("EMIT"):
@@ -59,6 +65,7 @@ class QueryParser(ExpressionParser):
             limit,
             order_by,
             distinct,
+            beyond=beyond,
             location=location,
         )
 

@@ -21,7 +21,7 @@ from millstream.sql.parse_admin import AdminParser
 from millstream.sql.statements import CreateSource, Element, Statement
 
 _BATCH = re.compile(r"\s*BATCH\b", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_@]*)\}")
+_VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_@]*)\}")
 
 
 def parse(text: str, variables: Mapping[str, str] | None = None) -> list[Statement]:
@@ -102,9 +102,9 @@ def _parse_piece(piece: list[Token], text: str, variables: dict[str, str]) -> St
         return _batch(raw, piece[0].location)
     found = Parser(piece, raw).statement()
     if isinstance(found, statements.Define):
-        variables[found.name] = found.value
+        define(variables, found.name, found.value)
     elif isinstance(found, statements.Undefine):
-        variables.pop(found.name, None)
+        define(variables, found.name, None)
     return replace(found, text=raw.strip())
 
 
@@ -126,14 +126,23 @@ def _moved(found: list[Token], first: Token) -> list[Token]:
     return moved
 
 
+def define(variables: dict[str, str], name: str, value: str | None) -> None:
+    """None takes a variable away. It is shown as it was written, and has no case otherwise."""
+    for same in [one for one in variables if one.upper() == name.upper()]:
+        del variables[same]
+    if value is not None:
+        variables[name] = value
+
+
 def substitute(text: str, variables: Mapping[str, str]) -> str:
-    """`${name}` by the variable's text. Names have no case; unknown ones stay as they are."""
+    """`${name}` by the variable's text, `$${name}` by `${name}`. Names have no case; unknown ones stay as
+    they are."""
     if "${" not in text:
         return text
     known = {name.upper(): value for name, value in variables.items()}
 
     def value(match: re.Match[str]) -> str:
-        return known.get(match[1].upper(), match[0])
+        return match[0][1:] if match[1] else known.get(match[2].upper(), match[0])
 
     return _VARIABLE.sub(value, text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.sql import ast
+from millstream.sql.analysis import grace_of
 from millstream.sql.catalog import WINDOW_BOUNDS, WindowInfo
 from millstream.sql.code import Names
 from millstream.sql.errors import sql_error
@@ -21,8 +22,6 @@ from millstream.streams.windows import SessionWindows, TimeWindows
 
 if TYPE_CHECKING:
     from millstream.sql.plan import Planner
-
-_DAY = 86_400_000
 
 
 def aggregated(planner: Planner, flow: Flow) -> Flow:
@@ -185,15 +184,10 @@ def _of_stream(
     if window is None:
         return groups.aggregate(states.initial, states.add, materialized=kept), None
     size = window.size.milliseconds
-    grace = max(_DAY - size, 0) if window.grace is None else window.grace.milliseconds
-    if window.grace is None and analysis.query.emit == "FINAL":
-        grace = 0
+    grace = grace_of(window, analysis.query.emit)
     if window.retention is not None:
         kept = Materialized(
-            "Aggregate-Aggregate-Materialize",
-            key,
-            ROWS,
-            retention=max(window.retention.milliseconds, size + grace),
+            "Aggregate-Aggregate-Materialize", key, ROWS, retention=window.retention.milliseconds
         )
     if window.type == "SESSION":
         sessions = groups.windowed_by(SessionWindows.of(size).grace(grace))

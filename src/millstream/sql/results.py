@@ -35,7 +35,8 @@ class Tombstone(tuple[Any, ...]):
 
 
 class ResultStream:
-    """`limit` rows at most, then the end with "Limit Reached"."""
+    """`limit` rows at most, then the end with "Limit Reached". A `lasting` one has rows whenever they happen,
+    and its end has a message."""
 
     def __init__(
         self,
@@ -44,8 +45,9 @@ class ResultStream:
         *,
         limit: int | None = None,
         max_rows: int = 10_000,
+        lasting: bool = False,
     ) -> None:
-        self.query_id, self.columns = query_id, columns
+        self.query_id, self.columns, self.lasting = query_id, columns, lasting
         self.closed = threading.Event()
         self._left = limit
         self._max_rows = max_rows

@@ -120,12 +120,18 @@ class AppendableLog(FastAppendLog):
         A batch that is cut off at the end is ignored, as a fetch answer may end with one. Batches that fit
         into one segment are written together, by one call and without a copy.
         """
+        now_ms = time.time_ns() // 1_000_000
+        if not self.append_follower_fast(batches, now_ms):
+            self._append_follower_full(batches, now_ms)
+        return self.end_offset
+
+    def _append_follower_full(self, batches: memoryview, now_ms: int) -> None:
+        """The same, whatever the batches are."""
         parts, headers = validate.split_replicated(batches, self.end_offset, self.name)
         if not headers:
-            return self.end_offset
+            return
         if self.closed:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
-        now_ms = int(time.time() * 1000)
         limit = self._config.segment_bytes
         first = start = 0
         while first < len(headers):
@@ -140,7 +146,6 @@ class AppendableLog(FastAppendLog):
             self._write([batches[start : start + size]])
             self._remember_all(headers[first:stop], now_ms, parts[first:stop])
             first, start = stop, start + size
-        return self.end_offset
 
     def append_marker(
         self,
@@ -191,8 +196,6 @@ class AppendableLog(FastAppendLog):
             is_data = header.producer_id >= 0 and not header.is_control
             producer = producers.writer_of(header) if is_data else None
             self._end_append(
-                active,
-                active.size,
                 header.size,
                 header.base_offset,
                 header.last_offset_delta,

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 DELETED = ".deleted"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+MAX_NAME = 255  # bytes that a file system allows in the name of a file
 
 
 class Closable(Protocol):

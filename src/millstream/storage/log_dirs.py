@@ -27,6 +27,7 @@ from millstream.storage import checkpoints, relocation
 from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
 from millstream.storage.files import (
     FULL,
+    MAX_NAME,
     FilePool,
     Reaper,
     SyncFailed,
@@ -46,7 +47,6 @@ SYNC_ALL_FROM = 16  # with more partitions than this, a stop syncs the file syst
 # What a new partition needs: a folder and its topic id, a block each; and what is kept for everything else.
 PARTITION_BYTES, PARTITION_FILES, MIN_FREE_BYTES = 8192, 6, 64 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
-MAX_NAME = 255
 # Kafka's own metadata log, if the folder was Kafka's: not a partition.
 KRAFT_METADATA = (
     "__cluster_metadata",
@@ -171,9 +171,9 @@ class LogDirs:
             raise
         self._locks[path] = fd
 
-    def place(self) -> str:
-        """Names the first folder so that no other folder has the same name, not even its copy: whoever gives
-        this name holds its lock. Empty where that cannot be told."""
+    def inode(self) -> str:
+        """Boot, device and inode of the first folder. No other folder has the same, not even its copy, and
+        whoever names it holds its lock. Empty where the boot is unknown."""
         boot_id = checkpoints.current_boot_id()
         stat = os.fstat(self._locks[self.paths[0]])
         return f"{boot_id}/{stat.st_dev}/{stat.st_ino}" if boot_id else ""

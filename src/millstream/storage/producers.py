@@ -32,10 +32,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millstream.storage.transactions import AbortedTransaction
 from millstream.wire.batch import CONTROL, HEADER_SIZE, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
+from millstream.wire.checksum import crc32c
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER
 from millstream.wire.varint import Malformed, read_varlong
@@ -205,7 +204,7 @@ class ProducerTable:
                 twin = known.copy() if known is not None else Producer(producer_id, header.producer_epoch)
                 if header.producer_epoch != twin.epoch:
                     twin.new_epoch(header.producer_epoch)
-                note_batch(twin, header, 0)
+                remember_batch(twin, header, 0)
                 ahead[producer_id] = twin
         return None
 
@@ -256,7 +255,7 @@ class ProducerTable:
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """A data batch of a producer that was found in the log (an append does the same in `_end_append`)."""
         producer = self.writer_of(header)
-        note_batch(producer, header, base_offset)
+        remember_batch(producer, header, base_offset)
         self.begin_transaction(producer, header, base_offset)
 
     def end_transaction(
@@ -354,7 +353,7 @@ class ProducerTable:
             self.open_transactions[producer_id] = first
 
 
-def note_batch(producer: Producer, header: BatchHeader, base_offset: int) -> None:
+def remember_batch(producer: Producer, header: BatchHeader, base_offset: int) -> None:
     """Add a batch of the producer's epoch to what is remembered of it."""
     delta, timestamp = header.last_offset_delta, header.max_timestamp
     first = header.base_sequence

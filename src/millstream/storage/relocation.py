@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from millstream.storage import checkpoints
-from millstream.storage.files import remove_quietly, replace_file, storage_error, sync_path
+from millstream.storage.files import MAX_NAME, remove_quietly, replace_file, storage_error, sync_path
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -53,10 +53,19 @@ def future_of(name: str) -> TopicPartition | None:
 # --- begin and end ------------------------------------------------------------------------------------------
 
 
+def _future_name(key: TopicPartition) -> str:
+    return f"{key.topic}-{key.partition}.{uuid4().hex}{FUTURE_SUFFIX}"
+
+
+def has_room_for_name(key: TopicPartition) -> bool:
+    """Is there a file name for the future log? The longest names of topics leave too little (KAFKA-4893)."""
+    return len(_future_name(key)) <= MAX_NAME
+
+
 def begin(log_dirs: LogDirs, log: PartitionLog, path: str) -> PartitionLog:
     """An empty future log in another data folder, which begins where the present one does."""
     key = TopicPartition(log.topic, log.partition)
-    folder = os.path.join(path, f"{log.topic}-{log.partition}.{uuid4().hex}{FUTURE_SUFFIX}")
+    folder = os.path.join(path, _future_name(key))
     remove_quietly(os.path.join(log.folder, COMPLETE))  # of an earlier move that was cut off at its very end
     try:
         os.makedirs(folder)

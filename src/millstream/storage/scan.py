@@ -15,8 +15,6 @@ import zlib
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millstream.storage.checkpoints import FormatError
 from millstream.storage.epochs import EpochCache
 from millstream.storage.producers import REMEMBERED, ProducerTable
@@ -32,6 +30,7 @@ from millstream.wire.batch import (
     crc_of,
     read_header,
 )
+from millstream.wire.checksum import crc32c
 
 CHUNK = 4 << 20
 _HEADER = Struct(">qiibIhi8xqqhi4x")  # all but base timestamp and record count

@@ -145,7 +145,7 @@ class Segment:
             if last <= before:
                 break
             before = last
-            self.note(last, position, length, newest, interval)
+            self.add_to_indexes(last, position, length, newest, interval)
         self.size = size
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
 
@@ -277,7 +277,9 @@ class Segment:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def note(self, last_offset: int, position: int, size: int, max_timestamp: int, interval: int) -> None:
+    def add_to_indexes(
+        self, last_offset: int, position: int, size: int, max_timestamp: int, interval: int
+    ) -> None:
         """A batch of `size` bytes was found at `position` (an append does the same in
         `WritableLog._end_append`)."""
         if max_timestamp > self.max_timestamp:

@@ -22,8 +22,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from millstream.settings.log_config import LogConfig
 from millstream.wire.batch import (
     CODEC_MASK,
@@ -38,6 +36,7 @@ from millstream.wire.batch import (
     BatchHeader,
     read_header,
 )
+from millstream.wire.checksum import crc32c
 from millstream.wire.compression import DEFAULT_LIMIT, DecompressedTooLarge
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 

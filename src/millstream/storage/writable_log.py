@@ -297,8 +297,6 @@ class WritableLog:
 
     def _end_append(
         self,
-        active: Segment,
-        position: int,
         size: int,
         base_offset: int,
         delta: int,
@@ -308,9 +306,11 @@ class WritableLog:
         sequence: int,
         now_ms: int,
     ) -> None:
-        """One batch stands in the file at `position`: everything that is remembered of it.
+        """One batch stands at the end of the active segment: everything that is remembered of it.
 
         The fast path and the full one both end here, and only here does an append change the log's state."""
+        active = self.active
+        position = active.size
         last_offset = base_offset + delta
         active.size = position + size
         self.end_offset = last_offset + 1

@@ -22,6 +22,10 @@ class SerdeMissing(TopologyError):
     """A value reached a topic or a store and nobody said how to write it."""
 
 
+class TakenOver(StreamsError):
+    """Another process runs the application now."""
+
+
 class ProcessingFailed(StreamsError):
     """A record could not be read or processed, and the application is set to stop then."""
 

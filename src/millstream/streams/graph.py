@@ -126,7 +126,7 @@ class Plan:
         return made if given is None else checked_name(checked_name(given) + suffix)
 
     def keep_together(self, sources: Iterable[str]) -> None:
-        """Notes that the topics of these sources have to be partitioned alike."""
+        """Records that the topics of these sources have to be partitioned alike."""
         named, merged = frozenset(sources), self.merged
 
         def write(topology: Topology, _node: PlanNode) -> None:

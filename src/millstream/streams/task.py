@@ -258,6 +258,10 @@ class StreamTask:
             return False
         name = self.topology.source_of(self._short(topic)) or topic
         if name not in self._plans:
+            from millstream.streams.columns import can_load
+
+            if not can_load():
+                return False
             from millstream.streams.columns.plan import ColumnPlan
 
             self._plans[name] = ColumnPlan.for_source(self, name)

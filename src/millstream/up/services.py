@@ -23,6 +23,7 @@ class Service:
     forked        made by fork where that can be, after the supervisor has loaded SHARED
     module        must be importable, else an extra of the package is missing; empty: always there
     config        MODULE:CLASS of its settings; the broker has the table of Kafka's
+    local         listens on 127.0.0.1 alone, whatever --host says
     """
 
     name: str
@@ -42,6 +43,7 @@ class Service:
     extra: Sequence[str] = field(default=())  # more words of its command
     title: str = ""  # what sentences call it, where its name would be misread
     command: str = ""  # the word of the command line that runs it, where that is not its name
+    local: bool = False
 
     @property
     def display_name(self) -> str:
@@ -166,6 +168,7 @@ CONNECT = Service(
     settings={
         "listeners": "http://{host}:{port}",
         "bootstrap.servers": "{broker}",
+        "schema.registry.url": "{registry}",
         "millstream.driver.dir": "{driver}",
     },
     scheme="http",

@@ -115,7 +115,9 @@ def table(size: Size) -> dict[str, Service]:
     brokers = tuple(broker_name(number) for number in range(1, size.brokers + 1))
     for service in SERVICES.values():
         if service is not BROKER:
-            found.append(replace(service, needs=(*(n for n in service.needs if n != BROKER.name), *brokers)))
+            found.append(
+                replace(service, needs=(*(name for name in service.needs if name != BROKER.name), *brokers))
+            )
     return {service.name: service for service in found}
 
 

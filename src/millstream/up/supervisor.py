@@ -27,6 +27,7 @@ BROKER_STOP_TIMEOUT = 30.0  # for a broker with much to flush; the others get le
 SERVICE_STOP_TIMEOUT = 8.0
 SLOW_START = 30.0
 ROTATE_EVERY = 60.0
+LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 
 
@@ -90,17 +91,19 @@ class Supervisor:
         numbers = self._reserve_ports(host, port_base, {service.name for service in chosen})
         self.instance = Instance(str(home.path), os.getpid(), __version__, time.time(), ephemeral)
         everywhere = host in ("0.0.0.0", "::")  # noqa: S104
-        shown_host = "127.0.0.1" if everywhere else host
+        shown_host = LOOPBACK if everywhere else host
         advertised = socket.gethostname() if everywhere else bracketed(host)  # what other machines know us by
         addresses = {
-            service.name: service.address(shown_host, numbers[service.name]) for service in table.values()
+            service.name: service.address(LOOPBACK if service.local else shown_host, numbers[service.name])
+            for service in table.values()
         }
         cluster = self._cluster_addresses(host, shown_host, addresses)
         metrics_ports = self._reserve_metrics_ports(host, port_base, chosen)
         metrics = {
-            service.name: f"http://{bracketed(shown_host)}:{port}/metrics"
+            service.name: f"{scheme}://{bracketed(shown_host)}:{port}/metrics"
             for service in chosen
             for port in [metrics_ports.get(service.name, numbers[service.name])]
+            for scheme in ["http" if service.metrics_port else service.scheme or "http"]
         }
         self.supervised: list[SupervisedService] = []
         for service in chosen:
@@ -111,7 +114,7 @@ class Supervisor:
             values = {
                 **addresses,
                 **cluster,
-                "plain_host": host,
+                "plain_host": LOOPBACK if service.local else host,
                 "host": bracketed(host),
                 "advertised": advertised,
                 "port": numbers[service.name],
@@ -225,7 +228,7 @@ class Supervisor:
                 found[service.name] = wanted or service.port
                 continue
             try:
-                found[service.name], reserved = ports.reserve(host, wanted)
+                found[service.name], reserved = ports.reserve(LOOPBACK if service.local else host, wanted)
                 if reserved is not None:
                     self._reserved.append(reserved)
             except ports.PortTaken as error:
@@ -259,6 +262,8 @@ class Supervisor:
         brokers = [address for name, address in addresses.items() if is_broker(name)]
         zookeepers = [address for name, address in addresses.items() if is_zookeeper(name)]
         found = {"broker": ",".join(brokers), "zookeepers": ",".join(zookeepers)}
+        if any(service.local for service in self._table.values() if is_zookeeper(service.name)):
+            host = shown_host = LOOPBACK
         if len(zookeepers) > 1:
             for number in range(1, len(zookeepers) + 1):
                 pair = []

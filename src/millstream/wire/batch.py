@@ -17,7 +17,7 @@ horizon (the base timestamp is then the time from which tombstones and markers m
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
+from millstream.wire.checksum import crc32c
 
 HEADER_SIZE = 61
 LENGTH_END = 12  # a batch of `length` n occupies n + 12 bytes

@@ -68,8 +68,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
-        packer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, zlib.DEFLATED, 31)
-        return packer.compress(data) + packer.flush()
+        return zlib.compress(data, zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
     if codec == SNAPPY:
         return _compress_snappy(data)
     if codec == LZ4:

@@ -1,4 +1,5 @@
-"""Every other Kafka message, by kio: one `Codec` per API and version, loaded at first use.
+"""Requests and responses of every API but Produce and Fetch, by kio: one `Codec` per API and version, loaded
+at first use.
 
 A handler serves many versions with one piece of code. `Codec.make` builds any structure of the response by
 its schema name and leaves out the fields that this version does not have yet (or has no more), so handlers

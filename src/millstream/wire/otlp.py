@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from millstream.wire.varint import Malformed
+from millstream.wire.varint import Malformed, read_uvarlong
 
 MAX_FIELDS = 200_000  # of a whole message; a point of a client has about 20
 MAX_ATTRIBUTES = 16  # of a point, and of a resource
@@ -146,14 +146,14 @@ class _Reader:
             self._fields -= 1
             if self._fields < 0:
                 raise Malformed(f"more than {MAX_FIELDS} fields")
-            tag, at = _varint(data, at)
+            tag, at = read_uvarlong(data, at)
             wire_type = tag & 7
             if wire_type == _VARINT:
-                value, at = _varint(data, at)
+                value, at = read_uvarlong(data, at)
                 yield tag >> 3, value
                 continue
             if wire_type == _BYTES:
-                size, at = _varint(data, at)
+                size, at = read_uvarlong(data, at)
             elif wire_type in (_FIXED64, _FIXED32):
                 size = 8 if wire_type == _FIXED64 else 4
             else:
@@ -162,22 +162,6 @@ class _Reader:
                 raise Malformed(f"a field of {size} bytes, where {end - at} are left")
             yield tag >> 3, data[at : at + size]
             at += size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned number of up to 64 bits, which Kafka's own formats do not have."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 2 * _SIGN:
-                raise Malformed("a varint of more than 64 bits")
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise Malformed("a varint of more than ten bytes")
 
 
 def _text(data: memoryview) -> str:

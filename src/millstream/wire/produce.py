@@ -125,9 +125,10 @@ class RequestTemplate:
         self.prefix_end = len(frame) - BEHIND_RECORDS - len(records) - len(uvarint(len(records) + 1))
         self.prefix = bytes(frame[8 : self.prefix_end])
         name = topic if version >= FIRST_WITH_TOPIC_ID else uvarint(len(topic) + 1) + topic
-        self._head = b"\0\x02" + name + b"\x02"  # no header tags, one topic, one partition
+        # No header tags, one topic, one partition, which has no error.
+        self._head = b"\0\x02" + name + b"\x02" + struct.pack(">ih", self.index, 0)
         self._tail = b"\x01\0\0\0\0\0\0\0\0"  # no errors, no message, tags, tags, throttle time, tags
-        self._answer = struct.Struct(f">ii{len(self._head)}sihqqq{len(self._tail)}s")
+        self._answer = struct.Struct(f">ii{len(self._head)}sqqq{len(self._tail)}s")
         self._size = self._answer.size - 4
 
     @classmethod
@@ -144,15 +145,7 @@ class RequestTemplate:
     def pack(self, correlation_id: int, base_offset: int, append_time: int, log_start: int) -> bytes:
         """The response to a write that succeeded."""
         return self._answer.pack(
-            self._size,
-            correlation_id,
-            self._head,
-            self.index,
-            0,
-            base_offset,
-            append_time,
-            log_start,
-            self._tail,
+            self._size, correlation_id, self._head, base_offset, append_time, log_start, self._tail
         )
 
 

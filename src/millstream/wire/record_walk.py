@@ -7,6 +7,7 @@ and no more.
     collect_keys        keys and offsets: compaction, when it learns what is in a log
     record_spans        begin and end of each record, its offset, its key, whether it has a value: compaction,
                         when it decides what stays
+    marked_spans        the same of some records, where which of them is known already
     keys_and_values     offsets, keys and values of a batch inside a larger piece: coordinators
 
 The layout is in `records`. The less is looked at, the less is checked: `check_records` refuses what
@@ -19,6 +20,7 @@ having; the benchmark that shows it is named at each.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, SMALLEST_RECORD, BatchHeader
 from millstream.wire.compression import DEFAULT_LIMIT, Buffer
@@ -41,6 +43,8 @@ MAX_NAMED_RECORDS = 10_000
 RecordSpan = tuple[int, int, int, bytes | None, bool]
 """Start and end in the plain bytes of the records, offset relative to the batch, key, and whether there is a
 value."""
+
+_FIRST_BYTES = Struct("8B")
 
 KeyAndValue = tuple[int, bytes | None, bytes | None]
 """Offset, key and value."""
@@ -206,17 +210,24 @@ def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
     return header.base_timestamp + newest
 
 
-def collect_keys(header: BatchHeader, data: bytes, keys: list[bytes], offsets: list[int]) -> None:
-    """Append the key and the offset of each record that has a key; the plain records of the batch are `data`.
-    The other inner loop of compaction (benchmarks/broker_compaction.py).
+def collect_keys(
+    header: BatchHeader, data: bytes, keys: list[bytes], offsets: list[int], at: int = 0, end: int = -1
+) -> None:
+    """Append the key and the offset of each record that has a key; the plain records of the batch are `data`
+    from `at` to `end`. The other inner loop of compaction (benchmarks/broker_compaction.py).
 
     It refuses what `record_spans` refuses, but by then some keys may have been appended.
     """
+    if end < 0:
+        end = len(data)
     base_offset = header.base_offset
-    at, end = 0, len(data)
-    last_delta = -1
+    taken = -len(keys)
+    at = _collect_usual_keys(data, at, end, header.record_count, keys)
+    taken += len(keys)
+    offsets.extend(range(base_offset, base_offset + taken))
+    last_delta = taken - 1
     try:
-        for _ in range(header.record_count):
+        for _ in range(header.record_count - taken):
             size = data[at]
             at += 1
             if size > 0x7F:
@@ -259,6 +270,49 @@ def collect_keys(header: BatchHeader, data: bytes, keys: list[bytes], offsets: l
         raise _bad_batch(base_offset, str(reason)) from None
     if at != end or last_delta > header.last_offset_delta:
         raise _bad_batch(base_offset, "records that do not fill it exactly")
+
+
+def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[bytes]) -> int:
+    """Append the keys of the first records, as long as these are what a producer usually writes: below 8 KB,
+    a key below 64 bytes, no offset missing. Returns where the next record begins.
+
+    One call reads all bytes in front of the key, which takes two thirds of the time of reading each.
+    """
+    append, unpack = keys.append, _FIRST_BYTES.unpack_from
+    last_start = end - _FIRST_BYTES.size
+    for doubled_delta in range(0, min(2 * count, 0x80), 2):
+        if at > last_start:
+            break
+        # Size (one or two bytes), attributes, timestamp (up to three), offset, length of the key.
+        size, b, c, d, e, f, g, h = unpack(data, at)
+        if size > 0x7F:
+            if b > 0x7F:
+                break
+            stop = at + 2 + (size >> 1 & 0x3F | b << 6)
+            if d < 0x80:
+                key_start, delta, length = at + 6, e, f
+            elif e < 0x80:
+                key_start, delta, length = at + 7, f, g
+            elif f < 0x80:
+                key_start, delta, length = at + 8, g, h
+            else:
+                break
+        else:
+            stop = at + 1 + (size >> 1)
+            if c < 0x80:
+                key_start, delta, length = at + 5, d, e
+            elif d < 0x80:
+                key_start, delta, length = at + 6, e, f
+            elif e < 0x80:
+                key_start, delta, length = at + 7, f, g
+            else:
+                break
+        key_end = key_start + (length >> 1)
+        if delta != doubled_delta or size & 1 or length & 0x81 or key_end >= stop or stop > end:
+            break
+        append(data[key_start:key_end])
+        at = stop
+    return at
 
 
 def record_spans(header: BatchHeader, data: bytes) -> list[RecordSpan]:
@@ -319,6 +373,42 @@ def record_spans(header: BatchHeader, data: bytes) -> list[RecordSpan]:
         raise _bad_batch(header.base_offset, str(reason)) from None
     if at != end or last_delta > header.last_offset_delta:
         raise _bad_batch(header.base_offset, "records that do not fill it exactly")
+    return spans
+
+
+def marked_spans(data: bytes, marks: bytes | bytearray) -> list[RecordSpan]:
+    """What `record_spans` finds, but only the records whose byte in `marks` is odd. Over the others it steps
+    by their size (benchmarks/broker_compaction.py).
+
+    Only for a batch that `record_spans` accepts, with a byte for each record and no offset missing.
+    """
+    spans: list[RecordSpan] = []
+    at = 0
+    for delta, mark in enumerate(marks):
+        start = at
+        size = data[at]
+        if size < 0x80:
+            at += 1
+        elif data[at + 1] < 0x80:
+            size = size & 0x7F | data[at + 1] << 7
+            at += 2
+        else:
+            size, at = read_uvarint(data, at)
+        stop = at + (size >> 1)
+        if mark & 1:
+            at += 1  # attributes
+            while data[at] > 0x7F:  # timestamp
+                at += 1
+            at += 1
+            while data[at] > 0x7F:  # offset
+                at += 1
+            length, at = read_uvarint(data, at + 1)
+            key = None
+            if not length & 1:
+                key = data[at : at + (length >> 1)]
+                at += length >> 1
+            spans.append((start, stop, delta, key, data[at] != 1))
+        at = stop
     return spans
 
 

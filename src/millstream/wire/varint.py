@@ -2,7 +2,7 @@
 
 Kafka has two families. Lengths and counts of flexible requests are unsigned (`uvarint`). The numbers inside a
 record are zigzag encoded: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers stay short (`varint`
-with 32 bits, `varlong` with 64; Avro's int and long are the same bytes).
+with 32 bits, `varlong` with 64; Avro's int and long are the same bytes). Protobuf's are `uvarlong`.
 
 Readers return the value and the position after it. They refuse what no writer can have meant: `Malformed` for
 more bits than the type has, `IndexError` where the data ends inside the number. Every caller treats both as
@@ -102,6 +102,22 @@ def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
             if raw > 0xFFFFFFFFFFFFFFFF:
                 raise Malformed("a varlong of more than 64 bits")
             return (raw >> 1) ^ -(raw & 1), at + 1
+        shift += 7
+        if shift > 63:
+            raise Malformed("a varlong of more than ten bytes")
+
+
+def read_uvarlong(data: Buffer, at: int) -> tuple[int, int]:
+    """The unsigned number of up to 64 bits at `at`, and the position after it: Protobuf's varint."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFFFFFFFFFF:
+                raise Malformed("a varlong of more than 64 bits")
+            return value, at
         shift += 7
         if shift > 63:
             raise Malformed("a varlong of more than ten bytes")

@@ -78,6 +78,20 @@ async def test_a_broker_that_is_gone(cluster: MemoryCluster) -> None:
     assert tuple(last.offline_replicas) == (3,)
 
 
+async def test_fenced_brokers_are_named_where_they_are_asked_for(cluster: MemoryCluster) -> None:
+    await cluster.stop(3)
+    await cluster.in_step()
+    wire = await cluster.wire(1)
+    for wanted, expected in ((False, {1: False, 2: False}), (True, {1: False, 2: False, 3: True})):
+        answer = await wire.request(
+            "describe_cluster",
+            include_cluster_authorized_operations=False,
+            endpoint_type=1,
+            include_fenced_brokers=wanted,
+        )
+        assert {node.broker_id: node.is_fenced for node in answer.brokers} == expected
+
+
 async def test_a_leader_without_the_listener_of_the_client(tmp_path: Path) -> None:
     names = "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"
     async with MemoryCluster(tmp_path, 1, listener_security_protocol_map=names) as cluster:
@@ -196,6 +210,32 @@ async def test_offsets_are_asked_of_the_leader(cluster: MemoryCluster) -> None:
         ErrorCode.not_leader_or_follower,
         ErrorCode.unknown_topic_or_partition,
     ]
+
+
+async def test_a_tool_that_compares_replicas_asks_a_follower(cluster: MemoryCluster) -> None:
+    await cluster.controller.controller.submit(
+        CreateTopics([NewTopic("copied", assignments=[(0, [1, 2])])]),
+    )
+    await cluster.in_step()
+
+    async def asked(broker_id: int, replica_id: int, timestamp: int) -> tuple[ErrorCode, int]:
+        wire = await cluster.wire(broker_id)
+        partition = {"partition_index": 0, "current_leader_epoch": 0, "timestamp": timestamp}
+        answer = await wire.request(
+            "list_offsets",
+            replica_id=replica_id,
+            isolation_level=0,
+            topics=[{"name": "copied", "partitions": [partition]}],
+            timeout=1000,
+        )
+        found = answer.topics[0].partitions[0]
+        return found.error_code, found.offset
+
+    elsewhere = (ErrorCode.not_leader_or_follower, -1)
+    for timestamp in (-1, -2):
+        assert await asked(2, -2, timestamp) == (ErrorCode.none, 0)
+        assert await asked(2, -1, timestamp) == await asked(2, 1, timestamp) == elsewhere
+        assert await asked(3, -2, timestamp) == elsewhere
 
 
 async def test_internal_topics_wait_for_enough_brokers(tmp_path: Path) -> None:

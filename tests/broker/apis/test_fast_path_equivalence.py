@@ -32,11 +32,12 @@ from hypothesis import strategies as st
 from millstream.broker.apis import fetch_fast_path, produce, produce_fast_path
 from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_sessions import LAST_EPOCH, FetchSessions, Session
+from millstream.broker.apis.pending_produce import PendingProduce, ProduceQueue
 from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.network import file_range
 from millstream.broker.network.dispatch import Api, Dispatcher
 from millstream.broker.network.file_range import FileRange
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import TRANSACTIONAL
@@ -82,10 +83,11 @@ class Loop:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.passed = 0.0  # seconds, by timers
         self.timers: list[tuple[float, Callable[[], None], SimpleNamespace]] = []
 
     def time(self) -> float:
-        return self.clock.now_ms / 1000
+        return self.clock.now_ms / 1000 + self.passed
 
     def create_task(self, work: Any) -> asyncio.Task[Any]:
         return asyncio.get_running_loop().create_task(work)
@@ -98,10 +100,10 @@ class Loop:
 
     def waiting(self) -> list[float]:
         self.timers = [row for row in self.timers if not row[2].cancelled]
-        return [delay for delay, _, _ in self.timers]
+        return [round(delay, 3) for delay, _, _ in self.timers]
 
     def fire(self) -> None:
-        self.waiting()
+        self.passed += max(self.waiting(), default=0)
         fired, self.timers = self.timers, []
         for _, callback, timer in fired:
             if not timer.cancelled:
@@ -113,6 +115,7 @@ class Connection:
 
     peer = "127.0.0.1:50000"
     context = SimpleNamespace(name="PLAINTEXT")
+    may_pipeline = True
 
     def __init__(self, loop: Loop, dispatcher: Dispatcher) -> None:
         self.loop = loop
@@ -126,6 +129,11 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         self.sent.append(bytes(data))
+
+    send_with_others = send
+
+    def at_end_of_turn(self, work: Callable[[], None]) -> None:
+        work()
 
     def send_parts(self, parts: list[Any]) -> None:
         sent = b""
@@ -203,7 +211,7 @@ class Twin:
     def observe(self) -> dict[str, Any]:
         """Everything that somebody outside could see."""
         return {
-            "connections": [(c.sent, c.closed, c.parked, type(c.pending)) for c in self.connections],
+            "connections": [(c.sent, c.closed, c.parked, _kind(c.pending)) for c in self.connections],
             "timers": self.loop.waiting(),
             "counters": (self.produce.failed, self.fetch.failed, self.fetch.cold_reads),
             "requests": [(api.name, api.requests) for api in self.dispatcher.apis.values()],
@@ -257,6 +265,11 @@ class Twin:
         self.dispatcher.close()
         for partition in self.partitions:
             partition.log.close(clean=True)
+
+
+def _kind(pending: object) -> type:
+    """Produce requests wait in a queue or by themselves."""
+    return PendingProduce if isinstance(pending, ProduceQueue) else type(pending)
 
 
 Step = Callable[[Twin], None]

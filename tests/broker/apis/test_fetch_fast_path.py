@@ -17,7 +17,7 @@ from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_fast_path import FetchFastPath
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.network.file_range import FileRange
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 

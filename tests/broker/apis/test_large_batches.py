@@ -18,7 +18,7 @@ from millstream.broker.apis import produce, produce_in_slices
 from millstream.broker.apis.batch_opener import BATCHES_AT_ONCE
 from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.network.dispatch import Api, Dispatcher
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.settings.log_config import LogConfig
 from millstream.storage import validate
 from millstream.storage.log import PartitionLog

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.apis.produce_fast_path import MAX_TEMPLATES, ProduceFastPath
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import HEADER_SIZE, TRANSACTIONAL

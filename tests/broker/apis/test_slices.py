@@ -246,7 +246,7 @@ def test_partitions_of_one_topic_are_packed_in_slices(monkeypatch: pytest.Monkey
     image.controller_id = 1
     image.topic = {TOPIC: topic}.get
     broker: Any = SimpleNamespace(
-        image=image, node_id=1, cluster_id="x", rights=None, settings=SimpleNamespace(boolean=bool)
+        image=image, node_id=1, cluster_id="x", authorizer=None, settings=SimpleNamespace(boolean=bool)
     )
     counter = Counter()
     pack_partition = metadata.pack_partition
@@ -278,7 +278,7 @@ def test_what_is_named_again_is_answered_once() -> None:
         image=Image(),
         groups=SimpleNamespace(classic_group=not_found, delete_group=not_found),
         settings=SimpleNamespace(),
-        rights=None,
+        authorizer=None,
     )
     resource = SimpleNamespace(resource_type=2, resource_name="missing", configuration_keys=("a",))
     other = SimpleNamespace(resource_type=2, resource_name="missing", configuration_keys=("b",))

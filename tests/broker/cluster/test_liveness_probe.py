@@ -26,7 +26,7 @@ class ControllerToBe:
         self.leading = True
         self.image = Image()
         self.commands: list[BrokerLost] = []
-        self.deposed: list[int] = []
+        self.deposed: list[tuple[int, int]] = []
 
     def submit(self, command: BrokerLost) -> asyncio.Future[None]:
         self.commands.append(command)
@@ -34,8 +34,8 @@ class ControllerToBe:
         future.set_result(None)
         return future
 
-    async def depose(self, broker_id: int) -> None:
-        self.deposed.append(broker_id)
+    async def depose(self, broker_id: int, broker_epoch: int) -> None:
+        self.deposed.append((broker_id, broker_epoch))
 
     async def listen(self, listener: Any) -> None:
         listener(self.image, cast(Delta, None))
@@ -128,7 +128,7 @@ async def test_the_controller_goes(listening: socket.socket) -> None:
         assert (controller.deposed, len(probe._watched)) == ([], 1)
         listening.close()
         connection.close()
-        await wait_until_async(lambda: controller.deposed == [2])
+        await wait_until_async(lambda: controller.deposed == [(2, 77)])
         assert controller.lost == []
         await now(controller, probe, Controller(1, 2))
         await wait_until_async(lambda: sorted(controller.lost) == [(2, 77), (3, 78)])
@@ -155,7 +155,7 @@ async def test_a_broker_that_lived_has_to_be_reached_before_it_is_suspected_agai
     connection = await accepted(listening)
     listening.close()
     connection.close()
-    await wait_until_async(lambda: controller.deposed == [2])
+    await wait_until_async(lambda: controller.deposed == [(2, 80)])
     await probe.stop()
 
 

@@ -10,7 +10,7 @@ import pytest
 from millstream.testing import Broker, BrokerFailed
 from tests.client.certificates import Authority
 from tests.support.brokers import SESSION_MS
-from tests.support.databases import free_port
+from tests.support.ports import free_port
 from tests.support.zookeeper import RunningZooKeeper
 
 

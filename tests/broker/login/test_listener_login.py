@@ -10,7 +10,7 @@ import pytest
 
 from millstream.broker.login.listener_login import ListenerLogin
 from millstream.broker.login.mechanism import LoginRefused, Work
-from millstream.broker.network.failures import LoginFailures
+from millstream.broker.network.login_failures import LoginFailures
 from millstream.settings.resolve import BrokerSettings
 from tests.support.secured import TokenServer
 

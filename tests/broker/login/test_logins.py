@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from millstream.broker.network.failures import LoginFailures
+from millstream.broker.network.login_failures import LoginFailures
 from millstream.client import ClientConfig, Cluster
 from millstream.client.connection import Connection
 from millstream.client.messages import exchange, request_header

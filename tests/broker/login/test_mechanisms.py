@@ -119,6 +119,24 @@ def test_scram_by_delegation_token(store: CredentialStore) -> None:
         scram_login(store, "SCRAM-SHA-256", "token", password)
 
 
+def test_a_token_counts_by_the_clock_of_the_broker_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller's clock has said when it was made. One that is behind has it begin in the future, and
+    takes it; one that is ahead refuses it early; none takes it longer than its own clock allows."""
+    image = Image()
+    made, minute = 1_800_000_000_000, 60_000
+    token = Token("t", "User:owner", "User:owner", (), made, made + 10 * minute, made + 20 * minute)
+    capped = token._replace(token_id="capped", expires_ms=made + 30 * minute)  # noqa: S106
+    image.apply([token, capped], 1)
+    tokens = Tokens("key", lambda: image)
+
+    def good(token_id: str, minutes: float) -> bool:
+        monkeypatch.setattr(time, "time_ns", lambda: int((made + minutes * minute) * 1_000_000))
+        return tokens.login(token_id) is not None
+
+    assert [good("t", minutes) for minutes in (-5, 0, 9.9, 10, 10.1, 500)] == [True] * 4 + [False] * 2
+    assert [good("capped", minutes) for minutes in (19.9, 20.1)] == [True, False]
+
+
 def test_an_unknown_user_has_the_same_salt_each_time(store: CredentialStore) -> None:
     def salt(user: str) -> str:
         answer = step(Scram("SCRAM-SHA-512", store).respond(f"n,,n={user},r=x".encode())).response.decode()
@@ -403,7 +421,7 @@ def test_a_slow_token_server_holds_up_one_login_and_that_for_a_moment(
 
 def test_only_one_login_waits_for_keys() -> None:
     jwks = Jwks("http://127.0.0.1:1/", 3600)
-    assert jwks._place.acquire(blocking=False)  # somebody waits
+    assert jwks._waiter.acquire(blocking=False)  # somebody waits
     jwks._wait(threading.Event())  # never set: this returns all the same
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable
@@ -173,6 +174,32 @@ def test_who_leaves_takes_nobody_with_him(clients: Clients) -> None:
     got = [sock.recv(100) for sock in clients.sockets]
     assert got == [frame(b"hello")] * 5  # what was asked before the end is answered
     assert [connection.closed for connection in clients.connections] == [False, True, False, True, False]
+
+
+def test_what_a_full_socket_does_not_take_is_sent_when_it_is_read(clients: Clients) -> None:
+    connection, theirs = clients.connections[0], clients.sockets[0]
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += connection.sock.send(b"f" * 1000)
+    expected = b"f" * filled
+    for text in (b"none of it fits", b"nor of this"):
+        theirs.sendall(frame(text))
+        expected += frame(text)
+        for _ in range(3):
+            clients.loop.call_soon(clients.loop.stop)
+            clients.loop.run_forever()
+    # The second request is not even looked at before the first is answered.
+    assert (clients.echo.log, connection.closed) == ([("read", b"none of ")], False)
+    assert clients.answers({0: expected}) == {0: expected}
+
+
+def test_a_response_to_a_peer_that_has_gone_closes_the_connection(clients: Clients) -> None:
+    clients.sockets[0].sendall(frame(b"hello"))
+    clients.sockets[0].close()
+    clients.loop.run_until_complete(_until(lambda: clients.connections[0].closed))
+    assert clients.echo.log == [("read", b"hello")]
 
 
 def test_what_a_connection_holds_goes_with_it_to_another_budget(clients: Clients) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from tests.support.memory_cluster import MemoryCluster

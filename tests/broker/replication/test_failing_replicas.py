@@ -86,9 +86,13 @@ async def test_a_full_disk(
         await cluster.create("t", (leader, *({1, 2, 3} - {leader})), min_insync_replicas="2")
         await write(cluster, [b"before"])
         disk.folder = str(tmp_path / "1")
-        await write(cluster, [b"%d" % n for n in range(100)])
+        # A leader waits for a follower that had caught up until it has lagged for long enough, which it never
+        # does here.
+        writing = asyncio.create_task(write(cluster, [b"%d" % n for n in range(100)]))
         await cluster.until(lambda: set(cluster.record("t").isr) == {2, 3})
         assert cluster.record("t").leader in (2, 3)
         disk.folder = ""
         monkeypatch.setattr(failing_replicas, "RETRY_SECONDS", 0.1)
         await cluster.until(lambda: set(cluster.record("t").isr) == {1, 2, 3})
+        await writing
+        await cluster.until(lambda: cluster.replica(1, "t").log.end_offset > 100)

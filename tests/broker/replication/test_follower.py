@@ -22,6 +22,7 @@ class FakeLog:
         self.epochs = list(epochs)
         self.start_offset = start
         self.high_watermark = start
+        self.flushes = False
         self.full = False
 
     @property

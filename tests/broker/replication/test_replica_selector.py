@@ -63,6 +63,7 @@ def consume_from(bootstrap: str, rack: str, count: int) -> list[bytes]:
         {
             "bootstrap.servers": bootstrap,
             "group.id": "test",
+            "enable.auto.commit": False,
             "client.rack": rack,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
@@ -72,7 +73,7 @@ def consume_from(bootstrap: str, rack: str, count: int) -> list[bytes]:
     values: list[bytes] = []
     try:
         while len(values) < count:
-            for message in consumer.consume(1000, 5):
+            for message in consumer.consume(count - len(values), 5):
                 assert message.error() is None, message.error()
                 values.append(message.value())
     finally:

@@ -45,6 +45,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
         {
             "bootstrap.servers": bootstrap,
             "group.id": "test",
+            "enable.auto.commit": False,  # there may be no coordinator
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
@@ -53,7 +54,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
     values: list[bytes] = []
     try:
         while len(values) < count:
-            for message in consumer.consume(1000, 5):
+            for message in consumer.consume(count - len(values), 5):
                 assert message.error() is None, message.error()
                 values.append(message.value())
     finally:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.broker.tls.certificate import distinguished_name, read_certificate
-from millstream.broker.tls.principal_mapping import NoRuleMatches, PrincipalMapping
+from millstream.settings.principal_mapping import NoRuleMatches, PrincipalMapping
 from millstream.settings.values import InvalidSetting
+from millstream.wire.certificate import distinguished_name, read_certificate
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "principals.json").read_text())
 

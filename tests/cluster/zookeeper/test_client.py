@@ -153,6 +153,23 @@ async def test_nodes_can_belong_to_a_user(connect: ConnectString, client: Client
     await ours.close()
 
 
+async def test_a_chroot_belongs_to_the_user_who_makes_it(zookeeper: RunningZooKeeper) -> None:
+    """Whoever may change a node may delete what is directly below it."""
+    connect = parse_connect_string(f"{zookeeper.chroot()}/shared/own")
+    ours = Client(connect, credentials=[("digest", b"mill:stream")], set_acl=True)
+    await ours.start(60)
+    await ours.ensure("/controller")
+    stranger = Client(connect)
+    await stranger.start(60)
+    with pytest.raises(AccessDenied):
+        await stranger.delete("/controller")
+    beside = Client(parse_connect_string(f"{zookeeper.chroot()}/shared/other"))
+    await beside.start(60)
+    await beside.ensure("/controller")
+    for client in (ours, stranger, beside):
+        await client.close()
+
+
 async def test_nobody_there() -> None:
     async with CuttingProxy(1) as nobody:
         nobody.refusing = True

@@ -32,10 +32,10 @@ class ZooKeeperOpener(Opener):
         self.session_timeout = session_timeout
         self.proxies: dict[ZooKeeperStore, CuttingProxy] = {}
 
-    async def make(self, directory_id: str | None = None, place: str = "here") -> ZooKeeperStore:
+    async def make(self, directory_id: str | None = None, inode: str = "here") -> ZooKeeperStore:
         client = Client(self.connect, session_timeout=self.session_timeout, patience=60)
         await client.start(60)
-        return await ZooKeeperStore.open(client, directory_id or uuid.uuid4().hex, place)
+        return await ZooKeeperStore.open(client, directory_id or uuid.uuid4().hex, inode)
 
 
 class TestZooKeeperStore(SharedStoreContract):
@@ -63,9 +63,9 @@ async def opener(zookeeper: RunningZooKeeper) -> AsyncIterator[ZooKeeperOpener]:
 
 
 async def open_store(
-    opener: ZooKeeperOpener, directory_id: str | None = None, place: str = "here"
+    opener: ZooKeeperOpener, directory_id: str | None = None, inode: str = "here"
 ) -> ZooKeeperStore:
-    store = await opener.make(directory_id, place)
+    store = await opener.make(directory_id, inode)
     opener.opened.append(store)
     return store
 
@@ -191,18 +191,18 @@ async def test_a_late_deposition_does_not_hit_a_successor(
 ) -> None:
     """Even one of the same broker: the election in between is noticed."""
     leader, accuser = await open_store(opener), await open_store(opener)
-    await leader.register(1, b"1")
+    epoch = await leader.register(1, b"1")
     await leader.campaign()
     client = accuser._client
     multi = client.multi
 
     async def late(parts: Sequence[Part]) -> PartFailed | None:
-        await election.depose(leader._client, 1)
+        await election.depose(leader._client, 1, epoch)
         await leader.campaign()
         return await multi(parts)
 
     monkeypatch.setattr(client, "multi", late)
-    await accuser.depose(1)
+    await accuser.depose(1, epoch)
     assert await client.exists(layout.CONTROLLER) is not None
 
 

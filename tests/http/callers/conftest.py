@@ -76,6 +76,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         "ssl__truststore__type": "PEM",
         # So few that the services' own logins would be refused if those of their callers counted.
         "millstream__login__failures__per__address": 3,
+        "delegation__token__secret__key": "key-of-tokens",
         "offsets__topic__num__partitions": 1,
         "group__initial__rebalance__delay__ms": 0,
     }

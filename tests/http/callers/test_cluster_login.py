@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Cluster:
     def __init__(self) -> None:
         self.users = {"ann": "a", "bob": "b"}
         self.offered = ["PLAIN"]
+        self.by_mechanism: dict[str, str] = {}  # users of one only
         self.logins: list[Sasl] = []
         self.before: Callable[[Sasl], None] = lambda _: None
 
@@ -44,7 +45,8 @@ class Cluster:
         self.before(sasl)
         if sasl.mechanism not in self.offered:
             raise MechanismNotOffered("not offered", self.offered)
-        if self.users.get(sasl.username) != sasl.password:
+        only = self.by_mechanism.get(sasl.username, sasl.mechanism)
+        if self.users.get(sasl.username) != sasl.password or sasl.mechanism != only:
             raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
         return 1 << Operation.DESCRIBE
 
@@ -54,9 +56,15 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def run(cluster: Cluster, test: Callable[[ClusterLogin], Awaitable[None]], limit: int = 3) -> None:
+def run(
+    cluster: Cluster,
+    test: Callable[[ClusterLogin], Awaitable[None]],
+    limit: int = 3,
+    mechanisms: Sequence[str] = ("PLAIN",),
+) -> None:
     async def whole() -> None:
-        login = ClusterLogin(ClientConfig.of("127.0.0.1:1", PROPERTIES), limit)
+        config = ClientConfig.of("127.0.0.1:1", PROPERTIES)
+        login = ClusterLogin(config, limit, mechanisms=mechanisms)
         login._operations = cluster.operations  # type: ignore[method-assign]
         try:
             await test(login)
@@ -203,16 +211,73 @@ def test_strangers_who_wait_hold_up_no_acquaintance(
 
 
 def test_what_the_listener_offers_is_used(cluster: Cluster) -> None:
+    """And nothing else: what is not offered gets no second question."""
+
     async def test(login: ClusterLogin) -> None:
-        cluster.offered = ["SCRAM-SHA-256"]
+        cluster.offered = ["SCRAM-SHA-256", "GSSAPI"]
         assert (await login.password("ann", "a", HERE)).sasl.mechanism == "SCRAM-SHA-256"
         assert (await login.password("bob", "b", HERE)).sasl.mechanism == "SCRAM-SHA-256"
+        assert await refused(login, "bob", "c") is LoginRefused
         tried = [one.mechanism for one in cluster.logins]
-        assert tried == ["PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-256"]
+        assert tried == ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-256", "SCRAM-SHA-256"]
         cluster.offered = ["GSSAPI"]
-        assert await refused(login, "bob", "c") is LoginNotChecked
+        assert await refused(login, "bob", "d") is LoginNotChecked
 
-    run(cluster, test)
+    run(cluster, test, mechanisms=())
+
+
+def test_a_password_is_tried_once_by_each_mechanism(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Apache Kafka, where a user of PLAIN is none of SCRAM. First without showing it to the broker,
+    and the next time by what worked."""
+    monkeypatch.setattr(cluster_login, "BELIEVED", 0.0)
+    cluster.offered = list(cluster_login.MECHANISMS)
+    cluster.by_mechanism = {"ann": "PLAIN", "bob": "SCRAM-SHA-256"}
+
+    async def test(login: ClusterLogin) -> None:
+        assert (await login.password("ann", "a", HERE)).sasl.mechanism == "PLAIN"
+        assert (await login.password("ann", "a", HERE)).sasl.mechanism == "PLAIN"
+        assert (await login.password("bob", "b", HERE)).sasl.mechanism == "SCRAM-SHA-256"
+        tried = [(one.username, one.mechanism) for one in cluster.logins]
+        assert tried == [
+            *(("ann", one) for one in ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "PLAIN")),
+            *(("bob", one) for one in ("SCRAM-SHA-512", "SCRAM-SHA-256")),
+        ]
+        cluster.logins.clear()
+        assert await refused(login, "ann", "x") is LoginRefused
+        assert [one.mechanism for one in cluster.logins] == list(cluster_login.MECHANISMS)
+        assert login._failures.count(HERE) == 1  # one password, one guess
+
+    run(cluster, test, mechanisms=())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "own", "given", "wanted"),
+    [
+        ("SASL_SSL", "SCRAM-SHA-512", (), ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-512", (), ("SCRAM-SHA-512", "SCRAM-SHA-256")),
+        ("SASL_PLAINTEXT", "PLAIN", (), ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-512", ("plain",), ("PLAIN",)),
+    ],
+)
+def test_no_password_travels_in_clear_text_unless_told_to(
+    protocol: str, own: str, given: Sequence[str], wanted: tuple[str, ...]
+) -> None:
+    properties = {**PROPERTIES, "security.protocol": protocol, "sasl.mechanism": own}
+    login = ClusterLogin(ClientConfig.of("127.0.0.1:1", properties), mechanisms=given)
+    try:
+        found = [one.mechanism for one in login._logins(b"", "ann", "a", cluster_login.PASSWORD)]
+        key = [one.mechanism for one in login._logins(b"", "0123456789ABCDEF", "a", cluster_login.PASSWORD)]
+    finally:
+        login.close()
+    assert tuple(found) == wanted
+    assert sorted(key) == sorted(wanted) and ("PLAIN" not in wanted or key[0] == "PLAIN")  # an API key
+
+
+def test_a_mechanism_that_is_none_is_said_so() -> None:
+    with pytest.raises(ValueError, match="GSSAPI is unknown"):
+        ClusterLogin(ClientConfig.of("127.0.0.1:1", PROPERTIES), mechanisms=["GSSAPI"])
 
 
 @pytest.mark.parametrize(

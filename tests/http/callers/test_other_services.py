@@ -288,8 +288,8 @@ def test_the_consoles_registry_login_is_part_of_its_address() -> None:
     assert ConsoleConfig(given).registry_url == "http://con:a%2Fb%40c@localhost:8081"
     with pytest.raises(ValueError, match="choose one"):
         ConsoleConfig({"users.file": "f", "authentication.method": "BASIC"})
-    with pytest.raises(ValueError, match="NONE or BASIC"):
-        ConsoleConfig({"authentication.method": "BEARER"})
+    with pytest.raises(ValueError, match="use NONE, or a list of BASIC"):
+        ConsoleConfig({"authentication.method": "BASIC,DIGEST"})
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ def console(platform: Platform) -> Iterator[RunningConsole]:
     platform.allow("console", ResourceType.TOPIC, "*", Operation.DESCRIBE)
     platform.allow("console", ResourceType.GROUP, "*", Operation.DESCRIBE)
     platform.allow("console", ResourceType.CLUSTER, "kafka-cluster", Operation.DESCRIBE)
-    settings = {"authentication.method": "BASIC", **platform.properties("console", "client.")}
+    settings = {"authentication.method": "BASIC,BEARER", **platform.properties("console", "client.")}
     with RunningConsole(platform.bootstrap, settings) as running:
         yield running
 
@@ -318,3 +318,23 @@ def test_console_by_key(console: RunningConsole, platform: Platform) -> None:
         wait_until(lambda: browser.get("/topics").url.path == "/login")
         assert browser.form("/login", name=key, password=secret).status_code == 401
         assert secret not in console.log()
+
+
+def test_console_by_bearer_token(console: RunningConsole, platform: Platform) -> None:
+    """For programs: each request says who it is from, and there is no session."""
+    name = "bearer-of-console"
+    token = platform.secured.tokens.token(name)
+    with console.client() as program:
+        program.headers["authorization"] = f"Bearer {token}"
+        assert program.get("/topics").status_code == 403
+        platform.allow(name, ResourceType.CLUSTER, "kafka-cluster", Operation.DESCRIBE)
+        wait_until(lambda: program.get("/topics").status_code == 200)
+        page = program.get("/topics")
+        assert page.url.path == "/topics" and name in page.text
+        assert program.form("/new-topic", name="t-not-mine", partitions=1).status_code == 403
+        for wrong in (platform.secured.tokens.token(name, seconds=-100), "x.y.z"):
+            program.headers["authorization"] = f"Bearer {wrong}"
+            assert program.get("/topics").status_code == 401
+        del program.headers["authorization"]
+        assert program.get("/topics").url.path == "/login"  # the cookie alone is nobody
+        assert token not in console.log()

@@ -264,3 +264,66 @@ def test_the_proxy_asks_the_registry_as_the_caller(registry: RunningRegistry, pl
         sent = produce(writer)
         assert sent.status_code == 200 and sent.json()["value_schema_id"], sent.text
         denied(produce(stranger))
+
+
+def test_a_reference_reads_nothing_for_the_caller(registry: RunningRegistry, platform: Platform) -> None:
+    """Whoever names a subject in a schema's references has to be able to read it; to have the references put
+    in place, all that they lead to."""
+    inner, middle, own = platform.topic(), platform.topic(), platform.topic()
+    name, password = platform.user()
+    owner = platform.user()
+    for topic in (inner, middle):
+        platform.allow(owner[0], ResourceType.TOPIC, topic, READ, WRITE)
+    platform.allow(name, ResourceType.TOPIC, own, READ, WRITE)
+    secret = json.dumps({"type": "record", "name": "Inner", "fields": [{"name": "salary", "type": "int"}]})
+
+    def around(outer: str, named: str, subject: str) -> dict[str, Any]:
+        fields = [{"name": "of", "type": named}]
+        return {
+            "schema": json.dumps({"type": "record", "name": outer, "fields": fields}),
+            "references": [{"name": named, "subject": f"{subject}-value", "version": 1}],
+        }
+
+    with client(registry.url, owner) as http:
+        assert http.post(f"/subjects/{inner}-value/versions", json={"schema": secret}).status_code == 200
+        body = around("Middle", "Inner", inner)
+        assert http.post(f"/subjects/{middle}-value/versions", json=body).status_code == 200
+    with client(registry.url, (name, password)) as http:
+        mine = f"{own}-value"
+        paths = (
+            f"/subjects/{mine}/versions",
+            f"/subjects/{mine}",
+            f"/compatibility/subjects/{mine}/versions?verbose=true",
+            f"/compatibility/subjects/{mine}/versions/latest",
+        )
+        nowhere = f"nowhere-{own}"
+        for path in paths:
+            for subject in (inner, nowhere):  # whether there is such a subject is not said either
+                answer = http.post(path, json=around("Mine", "Inner", subject))
+                assert denied(answer).endswith(f"Read on Subject: {subject}-value")
+                assert "salary" not in answer.text
+        platform.allow(name, ResourceType.TOPIC, middle, READ)
+        body = around("Mine", "Middle", middle)
+        made = wait_until(
+            lambda: (answer := http.post(paths[0], json=body)).status_code == 200 and answer
+        ).json()
+        for path in (
+            f"{paths[0]}/1",
+            f"{paths[0]}/1/schema",
+            f"/schemas/ids/{made['id']}",
+            f"/schemas/ids/{made['id']}/schema",
+            f"/schemas/guids/{made['guid']}",
+        ):
+            assert http.get(path).status_code == 200
+            answer = http.get(path, params={"format": "resolved"})
+            assert denied(answer).endswith(f"Read on Subject: {inner}-value")
+        for answer in (http.post(path, json=body, params={"format": "resolved"}) for path in paths[:2]):
+            assert denied(answer) and "salary" not in answer.text
+        platform.allow(name, ResourceType.TOPIC, inner, READ)
+        resolved = wait_until(
+            lambda: (
+                (answer := http.get(f"{paths[0]}/1", params={"format": "resolved"})).status_code == 200
+                and answer
+            )
+        )
+        assert "salary" in resolved.text

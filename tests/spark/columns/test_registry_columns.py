@@ -214,12 +214,12 @@ def test_bad_records_go_to_a_dead_letter_topic(
     )
     query.awaitTermination()
     assert seen == [(1,)]
-    letters = {}
+    found = {}
     for answer in Fetcher(cluster).poll({(dead, 0): 0}, max_wait_ms=2000):
         for _, batch in iter_batches(answer.records):
-            letters |= {record.value: record for record in iter_records(batch)}
-    assert set(letters) == {b"rubbish", b"more rubbish"}
-    letter = letters[b"rubbish"]
+            found |= {record.value: record for record in iter_records(batch)}
+    assert set(found) == {b"rubbish", b"more rubbish"}
+    letter = found[b"rubbish"]
     headers = dict(letter.headers)
     assert (letter.key, letter.timestamp) == (b"bad", 2000)
     assert headers["__connect.errors.topic"] == topic.encode()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from millstream.client import ClientConfig, Cluster, Fetcher, Producer, visible_batches
@@ -157,6 +158,27 @@ def test_sigterm_is_a_graceful_stop_and_the_checkpoint_can_be_a_uri(
         assert (status.state, status.checkpoint) == (STOPPED, f"viewfs://far/data/p/{name}")
     assert (remote / "p" / name / name / "commits" / "0").is_file()
     assert not Path("viewfs:").exists()
+
+
+def test_a_killed_jvm_fails_the_pipeline_in_one_line(
+    broker: str, cluster: Cluster, new_topic: Callable[..., str], app: Path, name: str, tmp_path: Path
+) -> None:
+    source, target = new_topic(1), new_topic(1)
+    Producer(cluster).send(source, 0, [Record(0, 0, None, b"one")])
+    settings = ("--name", name, "--set", f"from={source}", "--set", f"to={target}")
+    with (
+        StatusTopic(ClientConfig.of(broker)) as status_topic,
+        running(broker, app, tmp_path / "p", *settings) as process,
+    ):
+        wait_for(status_topic, name, lambda s: s.queries and s.queries[0].rows == 1)
+        (jvm,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
+        jvm.kill()
+        assert process.wait(PATIENCE) == 1
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        assert f"pipeline {name} failed: Spark's JVM was killed (SIGKILL) (see " in printed
+        assert "Traceback" not in printed
+        assert status_topic.read_all()[name].state == FAILED
 
 
 def test_mistakes_are_one_line(broker: str, app: Path, name: str, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from millstream.spark.runner.status_records import (
     write_status,
 )
 from millstream.spark.source.metrics import offsets_in
+from millstream.streams.runtime.application import StreamsWriter
 
 PROGRESS: dict[str, Any] = {
     "batchId": 7,
@@ -137,6 +138,20 @@ def test_an_app_returns_one_or_several(tmp_path: Path) -> None:
     assert one.build([writer, writer], SETTINGS) == {"p-0": writer, "p-1": writer}
     assert one.build({"x": writer}, SETTINGS) == {"x": writer}
     assert app(tmp_path, "NAME = 'own'\ndef pipeline(spark, settings): ...").name == "own"
+
+
+def test_an_app_returns_a_streams_application(tmp_path: Path) -> None:
+    """As it is: the pipeline starts it on its own session."""
+    returned = app(
+        tmp_path,
+        "from millstream.streams import Streams, StreamsBuilder\n"
+        "def pipeline(spark, settings):\n"
+        "    builder = StreamsBuilder()\n"
+        "    builder.stream('in').to('out')\n"
+        "    return Streams(builder.build(), 'app', state=settings.checkpoint)",
+    ).build("the session", SETTINGS)["p"]
+    assert isinstance(returned, StreamsWriter)
+    assert (returned._streams.settings.application, returned._spark) == ("app", "the session")
 
 
 @pytest.mark.parametrize(

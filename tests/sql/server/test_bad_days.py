@@ -13,6 +13,7 @@ from millstream.client.config import ClientConfig
 from millstream.sql.commands import Command, CommandTopic, CommandTopicUnusable, topic_name
 from millstream.sql.views import TableView, ViewUnavailable
 from millstream.wire.records import Record
+from millstream.wire.topic_partition import TopicPartition
 from tests.sql.server.sql_client import RunningSql
 from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
@@ -113,6 +114,19 @@ def test_a_command_topic_that_is_deleted_while_it_is_followed(bootstrap: str, na
         ):
             pass
         wait_until(lambda: commands.failure is not None)
+    finally:
+        commands.close()
+
+
+def test_a_command_topic_that_has_lost_its_beginning_is_refused(bootstrap: str, name: str) -> None:
+    client = ClientConfig.of(bootstrap)
+    with Cluster(client) as cluster:
+        Producer(cluster).send(topic_name(name), 0, [Record(0, 1, b"{}", b"{}", ())] * 2)
+        Admin(cluster).delete_records({TopicPartition(topic_name(name), 0): 1})
+    commands = CommandTopic(client, name, lambda _command: None)
+    try:
+        with pytest.raises(CommandTopicUnusable, match=r"begins at offset 1.*ksql\.service\.id"):
+            commands.start()
     finally:
         commands.close()
 

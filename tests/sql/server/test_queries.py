@@ -104,7 +104,21 @@ def test_print_shows_records(sql: RunningSql, name: str) -> None:
     _stream(sql, name)
     sql.ksql(f"INSERT INTO {name} VALUES ('a', 1);")
     answer = sql.post("/query", {"ksql": f"PRINT '{name}' FROM BEGINNING LIMIT 1;", "streamsProperties": {}})
-    assert 'key: a, value: {"V": 1}, partition: 0' in answer.text
+    assert answer.text.splitlines()[:2] == ["Key format: KAFKA_STRING", "Value format: JSON or KAFKA_STRING"]
+    assert 'key: a, value: {"V":1}, partition: 0' in answer.text
+
+
+def test_print_is_lines_at_the_newer_resource(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    sql.ksql(f"INSERT INTO {name} VALUES ('a', 1);")
+    body = {"sql": f"PRINT '{name}' FROM BEGINNING LIMIT 1;"}
+    answer = sql.post("/query-stream", body)
+    assert answer.headers["content-type"] == "application/vnd.ksqlapi.delimited.v1"
+    assert answer.text.splitlines()[:2] == ["Key format: KAFKA_STRING", "Value format: JSON or KAFKA_STRING"]
+    assert 'key: a, value: {"V":1}, partition: 0' in answer.text
+    assert (
+        sql.http.post("/query-stream", json=body, headers={"accept": "application/json"}).status_code == 406
+    )
 
 
 def test_tables_that_cannot_be_pulled(sql: RunningSql, name: str) -> None:
@@ -164,14 +178,16 @@ def test_lookups_have_the_same_form_on_the_fast_path(sql: RunningSql, name: str)
         assert answer.status_code == 200
         return answer.headers["content-type"], re.sub(r"query_\d+", "query", answer.text)
 
-    for path, same in (
-        ("/query-stream", "application/vnd.ksqlapi.delimited.v1;q=0.9"),
-        ("/query", "application/vnd.ksql.v1+json;q=0.9"),
+    for path, media_type in (
+        ("/query-stream", "application/vnd.ksqlapi.delimited.v1"),
+        ("/query-stream", "application/vnd.ksql.v1+json"),
+        ("/query", "application/vnd.ksql.v1+json"),
     ):
         for key in ("a", "ä''b", long_key, "nobody"):
-            asked(key, path)
-            short = asked(key, path)
-            assert short == asked(key, path, accept=same)  # which is read by the application alone
+            asked(key, path, accept=media_type)
+            short = asked(key, path, accept=media_type)
+            # The application alone reads qualities.
+            assert short == asked(key, path, accept=f"{media_type};q=0.9")
             assert ('"1.50"' in short[1] or "1.50" in short[1]) is (key != "nobody")
 
 
@@ -197,7 +213,7 @@ def test_header_columns_are_pulled_from_source_tables(sql: RunningSql, bootstrap
     )
     every = [["x", 1, [old, nothing, new]], ["y", 2, []]]
     sql.wait_for_rows(f"SELECT * FROM {name}_ALL;", every)
-    for _ in range(2):  # the second time on the short way
+    for _ in range(2):  # the second time on the fast path
         assert sql.rows(f"SELECT H, K, ROWTIME FROM {name}_ALL WHERE K = 'x';") == [[every[0][2], "x", 6]]
         assert sql.rows(f"SELECT * FROM {name}_ONE WHERE K = 'x';") == [["x", 1, "bmV3"]]
     assert sql.rows(f"SELECT * FROM {name}_ONE WHERE A IS NULL;") == [["y", 2, None]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.sql.server.sql_client import RunningSql
+from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
 
 
@@ -61,7 +62,7 @@ def test_a_persistent_query_runs_until_it_is_terminated(sql: RunningSql, name: s
     (queries,) = sql.ksql("SHOW QUERIES;")
     entry = next(one for one in queries["queries"] if one["id"] == query)
     assert (entry["sinks"], entry["state"], entry["queryType"]) == ([f"{name}_T"], "RUNNING", "PERSISTENT")
-    assert query in sql.refused(f"DROP STREAM {name};")["message"]
+    assert f"read from this source: [{name}_T]" in sql.refused(f"DROP STREAM {name};")["message"]
     sql.ksql(f"TERMINATE {query};")
     (queries,) = sql.ksql("SHOW QUERIES;")
     assert query not in [one["id"] for one in queries["queries"]]
@@ -126,7 +127,7 @@ def test_functions_properties_types_and_variables(sql: RunningSql, name: str) ->
     (types,) = sql.ksql("SHOW TYPES;")
     assert types["types"][name]["type"] == "STRUCT"
     entities = sql.ksql("DEFINE v = 'x'; SHOW VARIABLES; SHOW PROPERTIES;")
-    assert entities[0]["variables"] == [{"name": "V", "value": "x"}]
+    assert entities[0]["variables"] == [{"name": "v", "value": "x"}]
     assert "ksql.service.id" in [one["name"] for one in entities[1]["properties"]]
 
 
@@ -178,3 +179,51 @@ def test_explain_says_what_a_running_query_reads_keeps_and_writes(sql: RunningSq
     assert roles["repartition"]["endOffsets"] >= 3 and roles["changelog"]["name"].endswith("-changelog")
     assert [one["type"] for one in found["stores"]] == ["key-value"]
     assert found["rates"]["lag"] == 0 and found["rates"]["readPerSecond"] >= 0
+
+
+def test_assertions_about_topics_and_schemas(sql: RunningSql, registry: RunningRegistry, name: str) -> None:
+    _orders(sql, name)
+    (found,) = sql.ksql(f"ASSERT TOPIC {name} WITH (PARTITIONS=2, REPLICAS=1);")
+    assert (found["@type"], found["topicName"], found["exists"]) == ("assert_topic", name, True)
+    schemas = [
+        registry.http.post(
+            f"/subjects/{name}/versions",
+            json={"schema": f'{{"type": "enum", "name": "e", "symbols": ["A"{more}]}}'},
+            headers={"content-type": "application/vnd.schemaregistry.v1+json"},
+        ).json()["id"]
+        for more in ("", ', "B"')
+    ]
+    for schema in schemas:
+        sql.ksql(f"ASSERT SCHEMA SUBJECT '{name}' ID {schema}; ASSERT SCHEMA ID {schema};")
+    for statement, message in (
+        (f"TOPIC {name} WITH (PARTITIONS=9)", f"topic {name}: For config partitions, expected 9 got 2"),
+        (f"TOPIC {name} WITH (REPLICAS=3)", "For config replicas, expected 3 got 1"),
+        (f"TOPIC {name} WITH (COLOUR='red')", "Cannot assert unknown topic property: COLOUR"),
+        (f"NOT EXISTS TOPIC {name}", f"Topic {name} exists."),
+        ("TOPIC nowhere", "Topic nowhere does not exist."),
+        (f"SCHEMA SUBJECT '{name}' ID 99999", f"Schema with subject name {name} id 99999 does not exist."),
+        ("SCHEMA ID 99999", "Schema with id 99999 does not exist."),
+    ):
+        assert message in sql.refused(f"ASSERT {statement} TIMEOUT 100 MILLISECONDS;")["message"]
+
+
+def test_explained_statements_and_results_of_aggregates(sql: RunningSql, name: str) -> None:
+    _orders(sql, name)
+    for statement, kind in (
+        (f"SELECT ITEM FROM {name} EMIT CHANGES", "PUSH"),
+        (f"SELECT ITEM FROM {name}", "PULL"),
+        (f"CREATE STREAM {name}_C AS SELECT * FROM {name}", "PERSISTENT"),
+    ):
+        found = sql.ksql(f"EXPLAIN {statement};")[0]["queryDescription"]
+        assert (found["statementText"], found["queryType"]) == (statement, kind)
+    for function, results in (
+        ("COUNT", ["BIGINT", "BIGINT"]),
+        ("COLLECT_LIST", ["ARRAY<T>"]),
+        ("HISTOGRAM", ["MAP<VARCHAR, BIGINT>"]),
+    ):
+        described = sql.ksql(f"DESCRIBE FUNCTION {function};")[0]["functions"]
+        assert [one["returnType"] for one in described] == results
+
+
+def test_alter_system_says_what_to_do(sql: RunningSql) -> None:
+    assert "SET" in sql.refused("ALTER SYSTEM 'auto.offset.reset' = 'earliest';")["message"]

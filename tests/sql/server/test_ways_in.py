@@ -41,6 +41,51 @@ def test_statements_queries_and_inserts_over_http_2(sql: RunningSql, name: str) 
         assert [json.loads(line) for line in rows.text.splitlines()[1:]] == [["a", 1], ["b", 2]]
 
 
+def test_requests_as_the_java_client_sends_them(sql: RunningSql, name: str) -> None:
+    """Without a content type, and each line of a query has to end before the next row is there."""
+    media_type = "application/vnd.ksql.v1+json"
+    headers = {"accept": media_type}
+    with httpx.Client(http1=False, http2=True, base_url=str(sql.http.base_url), timeout=60) as client:
+        statement = (
+            f"CREATE STREAM {name} (k STRING KEY, t TIMESTAMP, d ARRAY<DATE>, s STRUCT<x TIME>) "
+            f"WITH (kafka_topic='{name}', value_format='JSON', partitions=1);"
+        )
+        made = client.post("/ksql", content=json.dumps({"ksql": statement}), headers=headers)
+        assert made.status_code == 200, made.text
+        row = {"K": "a", "T": "2020-01-02T03:04:05.678", "D": ["2020-01-02"], "S": {"X": "03:04:05"}}
+        lines = [{"target": name}, row, {"K": "b", "T": "soon"}]
+        acks = client.post("/inserts-stream", content="".join(json.dumps(line) + "\n" for line in lines))
+        assert [json.loads(line)["status"] for line in acks.text.splitlines()] == ["ok", "error"]
+        query = {
+            "sql": f"SELECT * FROM {name} EMIT CHANGES;",
+            "properties": {"auto.offset.reset": "earliest"},
+        }
+        with client.stream("POST", "/query-stream", content=json.dumps(query), headers=headers) as answer:
+            assert answer.headers["content-type"] == media_type
+            received = answer.iter_lines()
+            header, first = next(received), next(received)
+            query_id = json.loads(header.strip("[,"))["header"]["queryId"]
+            assert json.loads(first.strip(","))["row"]["columns"] == [
+                "a",
+                "2020-01-02T03:04:05.678",
+                ["2020-01-02"],
+                {"X": "03:04:05"},
+            ]
+            assert client.post("/close-query", content=json.dumps({"queryId": query_id})).status_code == 200
+            rest = list(received)
+        assert json.loads("".join([header, first, *rest]))[-1] == {"finalMessage": "Query closed"}
+
+
+def test_json_as_a_form_is_read_from_programs_only(sql: RunningSql) -> None:
+    """As `curl -d` sends it, and as forms of any page could."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    body = json.dumps({"ksql": "SHOW STREAMS;"})
+    assert sql.http.post("/ksql", content=body, headers=headers).status_code == 200
+    for origin in ("http://evil.example", "null"):
+        foreign = sql.http.post("/ksql", content=body, headers={**headers, "origin": origin})
+        assert foreign.status_code == 403
+
+
 def test_rows_go_in_one_by_one_while_acknowledgements_come_out(sql: RunningSql, name: str) -> None:
     sql.ksql(
         f"CREATE STREAM {name} (k STRING KEY, v INT) WITH (kafka_topic='{name}', value_format='JSON', "

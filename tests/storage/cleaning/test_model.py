@@ -33,7 +33,7 @@ CODECS = st.sampled_from([0, 0, 0, 1, 2, 3, 4])
 PRODUCERS = st.sampled_from([-1] * 6 + [IDEMPOTENT, IDEMPOTENT + 1, *range(TRANSACTIONAL, TRANSACTIONAL + 3)])
 PUT = st.tuples(st.just("put"), PAIRS, CODECS, PRODUCERS)
 # Most logs have none of the limits, so they are given here: bytes of a chunk and of the marks, chunks and
-# batches whose positions are noted.
+# batches whose positions are scanned.
 LIMITS = st.sampled_from(
     [
         (1, compacting.MARK_BYTES, 1000, 1000),
@@ -79,8 +79,8 @@ def test_a_log_is_what_the_model_says(
         with (
             mock.patch.object(compacting, "SMALLEST_BUFFER", chunk),
             mock.patch.object(compacting, "MARK_BYTES", marks),
-            mock.patch.object(key_learner, "MAX_NOTED_CHUNKS", chunks),
-            mock.patch.object(key_learner, "MAX_NOTED_BATCHES", single),
+            mock.patch.object(key_learner, "MAX_SCANNED_CHUNKS", chunks),
+            mock.patch.object(key_learner, "MAX_SCANNED_BATCHES", single),
         ):
             run(history, steps)
     finally:

@@ -81,10 +81,11 @@ def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int)
             if memory == 500:
                 assert marks.may_keep(1000 + first, 1000 + last) == some
             assert marks.must_look(1000 + first, 1000 + last) == marks.may_keep(1000 + first, 1000 + last)
-    single = marks.survivors(1000, 999 + len(keys), spans(keys), True)
-    assert single == (None if marks.shift else stay)
-    assert marks.survivors(999, 1000, [], True) is None
-    assert marks.survivors(1000, 1000 + len(keys), [], True) is None
+    single = marks.of_records(1000, 999 + len(keys))
+    kept = [1000 + number in remain for number in range(len(keys))]
+    assert single == (None if marks.shift else bytes(kept))
+    assert marks.of_records(999, 1000) is None
+    assert marks.of_records(1000, 1000 + len(keys)) is None
     assert marks.may_keep(999, 1000) and marks.may_keep(999 + len(keys), 1000 + len(keys)), (
         "not for them to say"
     )

@@ -69,6 +69,13 @@ class LaneOfTest:
         self._cluster.close()
 
 
+@pytest.fixture(autouse=True, params=[1, 2], ids=lambda version: f"protocol {version}")
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both protocols of transactions: in the second one a lane's epoch changes with every commit."""
+    if request.param == 1:
+        monkeypatch.setattr("millstream.client.transactional.FEATURE", "a feature that no cluster has")
+
+
 @pytest.fixture
 def lanes(cluster: Cluster) -> Iterator[tuple[LaneOfTest, LaneOfTest]]:
     made = LaneOfTest(cluster), LaneOfTest(cluster)
@@ -121,6 +128,38 @@ def test_a_lane_that_has_committed_nothing_is_fenced_too(
     (error,) = old.commit((before, which, 9)).values()
     assert is_fenced(error)
     assert _offsets(cluster, name) == {0: 2}
+
+
+def test_an_owner_who_is_seen_late_is_fenced(
+    cluster: Cluster,
+    lanes: tuple[LaneOfTest, LaneOfTest],
+    new_topic: Callable[..., str],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Coordinators of an older Kafka apply the offsets of a transaction after it has ended: whoever does not
+    ask for stable ones may find the owner before the last."""
+    topic, (old, new) = new_topic(), lanes
+    which = TopicPartition(topic, 0)
+    produce(cluster, topic, 0, *((b"k", b"v"),) * 9)
+    old.open(name, topic, 0)
+    late = Groups(cluster).committed(name)
+    owner = new.open(name, topic, 0)
+    assert new.commit((owner, which, 2)) == {}
+    read = Groups.committed
+
+    def committed(self: Groups, group_id: str, partitions: Any = None, *, stable: bool = False) -> Any:
+        return read(self, group_id, partitions, stable=True) if stable else late
+
+    monkeypatch.setattr(Groups, "committed", committed)
+    third = LaneOfTest(cluster)
+    taken = third.open(name, topic, 0)
+    monkeypatch.undo()
+    (error,) = new.commit((owner, which, 9)).values()
+    assert is_fenced(error)
+    assert third.commit((taken, which, 3)) == {}
+    assert _offsets(cluster, name) == {0: 3}
+    third.close()
 
 
 def test_of_two_that_open_a_unit_one_gets_it(

@@ -37,6 +37,7 @@ class Reads(list[Any]):
     def __init__(self, found: list[Raw], first: int) -> None:
         super().__init__((first + n, *raw, ()) for n, raw in enumerate(found))
         self.offsets = range(first, first + len(found))
+        self.last_offset = first + len(found) - 1
 
 
 class Topics:

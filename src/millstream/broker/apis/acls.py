@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import ALTER, CLUSTER, DESCRIBE, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, may
 from millstream.cluster.commands import Result
 from millstream.cluster.security_commands import AclsDeleted, CreateAcls, DeleteAcls
 from millstream.wire.acls import AclBinding, AclFilter
@@ -40,10 +40,10 @@ class AclsApi:
         ]
 
     def _refused(self, call: Call) -> Result | None:
-        if self.broker.rights is None:
+        if self.broker.authorizer is None:
             return _DISABLED
         operation = DESCRIBE if call.codec.api == 29 else ALTER
-        return None if may(self.broker.rights, call, operation, CLUSTER) else _DENIED
+        return None if may(self.broker.authorizer, call, operation, CLUSTER) else _DENIED
 
     # ------------------------------------------------------------------ DescribeAcls
 

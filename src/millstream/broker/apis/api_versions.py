@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-# What this broker understands of each feature: lowest and highest level.
-SUPPORTED_FEATURES = {"metadata.version": (7, 29), "transaction.version": (0, 2), "group.version": (0, 1)}
+# What this broker understands of each feature: lowest and highest level. Eligible leader replicas (KIP-966)
+# are always kept, so their feature has no level 0.
+SUPPORTED_FEATURES = {
+    "metadata.version": (7, 29),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+    "eligible.leader.replicas.version": (1, 1),
+}
 
 FIRST_WITH_LEVEL_0 = 4
 

@@ -1,6 +1,6 @@
 """AssignReplicasToDirs 0: a broker tells the controller where its replicas are (KIP-858). Between brokers.
 
-Only one place is of interest here: the directory LOST, for replicas that their broker cannot write. Others
+Only one directory matters here: LOST, for replicas that their broker cannot write. Others
 lead and commit without them from then on. Which of its folders a replica lies in is the broker's own affair,
 and is not kept.
 """

@@ -21,7 +21,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.network.connection import Connection
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 # What the loop opens of one request, before the rest of it goes to a thread.
 BATCHES_AT_ONCE, RECORDS_AT_ONCE, BYTES_AT_ONCE = 6, 4096, 64 * 1024

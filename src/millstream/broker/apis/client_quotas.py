@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import ALTER_CONFIGS, CLUSTER, DESCRIBE_CONFIGS, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rights import ALTER_CONFIGS, CLUSTER, DESCRIBE_CONFIGS, may
 from millstream.cluster.commands import Result
 from millstream.cluster.security import ENTITY_TYPES
 from millstream.cluster.security_commands import AlterQuotas, QuotaChange
@@ -45,7 +45,7 @@ class ClientQuotasApi:
 
     def describe(self, call: Call) -> Slices[Any]:
         try:
-            if not may(self.broker.rights, call, DESCRIBE_CONFIGS, CLUSTER):
+            if not may(self.broker.authorizer, call, DESCRIBE_CONFIGS, CLUSTER):
                 raise KafkaError(_DENIED.error, _DENIED.message or "")
             exact, named = _components(call.request.components)
         except KafkaError as problem:
@@ -79,7 +79,7 @@ class ClientQuotasApi:
 
     async def alter(self, call: Call) -> Any:
         entries = call.request.entries
-        refused = None if may(self.broker.rights, call, ALTER_CONFIGS, CLUSTER) else _DENIED
+        refused = None if may(self.broker.authorizer, call, ALTER_CONFIGS, CLUSTER) else _DENIED
         results: list[Result] = []
         if refused is None:
             changes = await call.in_slices(collect(_change(entry) for entry in entries))

@@ -18,9 +18,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import ALTER, CLUSTER, DESCRIBE, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, may
 from millstream.cluster.commands import (
     AllocateProducerIds,
     FeatureUpdate,
@@ -54,7 +54,7 @@ class ClusterApi:
 
     def describe_quorum(self, call: Call) -> Slices[Any]:
         topics = call.request.topics
-        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+        if not may(self.broker.authorizer, call, DESCRIBE, CLUSTER):
             return call.answer(
                 error_code=ErrorCode.cluster_authorization_failed, error_message=None, topics=(), nodes=()
             )
@@ -124,7 +124,7 @@ class ClusterApi:
         """All or none, in every version; up to version 1 the response still lists each feature."""
         request = call.request
         error, message = ErrorCode.none, None
-        if not may(self.broker.rights, call, ALTER, CLUSTER):
+        if not may(self.broker.authorizer, call, ALTER, CLUSTER):
             return call.answer(
                 error_code=ErrorCode.cluster_authorization_failed, error_message=None, results=()
             )
@@ -160,7 +160,7 @@ class ClusterApi:
 
     async def unregister_broker(self, call: Call) -> Any:
         error, message = ErrorCode.none, None
-        if not may(self.broker.rights, call, ALTER, CLUSTER):
+        if not may(self.broker.authorizer, call, ALTER, CLUSTER):
             error = ErrorCode.cluster_authorization_failed
         else:
             try:

@@ -30,10 +30,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker import log_levels
+from millstream.broker.authorizer import ALTER, ALTER_CONFIGS, CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, may
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
-from millstream.broker.rights import ALTER, ALTER_CONFIGS, CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, may
 from millstream.broker.telemetry import subscriptions
 from millstream.broker.telemetry.manager import resources as subscribed
 from millstream.cluster.commands import (
@@ -109,8 +109,8 @@ class ConfigsApi:
         )
 
     def _check_right(self, call: Call, operation: Operation, resource_type: int, name: str) -> None:
-        """Topics and groups have rights of their own, all else is the cluster's."""
-        if self.broker.rights is None:
+        """Topics and groups have permissions of their own, all else is the cluster's."""
+        if self.broker.authorizer is None:
             return
         if resource_type == TOPIC:
             kind, code = ResourceType.TOPIC, ErrorCode.topic_authorization_failed
@@ -122,7 +122,7 @@ class ConfigsApi:
                 operation = ALTER if operation is ALTER_CONFIGS else DESCRIBE
         else:
             return
-        if not may(self.broker.rights, call, operation, kind, name):
+        if not may(self.broker.authorizer, call, operation, kind, name):
             raise KafkaError(code)
 
     def _entries(self, resource_type: int, name: str) -> list[ConfigEntry]:
@@ -384,7 +384,7 @@ class ConfigsApi:
 
     def list_config_resources(self, call: Call) -> Slices[Any]:
         """Version 0 lists client metrics only."""
-        if not may(self.broker.rights, call, DESCRIBE_CONFIGS, CLUSTER):
+        if not may(self.broker.authorizer, call, DESCRIBE_CONFIGS, CLUSTER):
             return call.answer(error_code=ErrorCode.cluster_authorization_failed, config_resources=())
         types = set((yield from collect(call.request.resource_types))) if call.version >= 1 else set()
         if types - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, SERVICE_ACCOUNT, API_KEY}:

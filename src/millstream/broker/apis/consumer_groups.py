@@ -22,6 +22,7 @@ from millstream.broker.apis.groups import (
     group_operations,
     milliseconds,
 )
+from millstream.broker.authorizer import DESCRIBE, GROUP, READ, TOPIC, may
 from millstream.broker.coordinators.groups import responses
 from millstream.broker.coordinators.groups.assignors import ASSIGNORS
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
@@ -38,7 +39,6 @@ from millstream.broker.coordinators.groups.consumer_types import (
 from millstream.broker.coordinators.runtime import committed_within, coordinator_error
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
-from millstream.broker.rights import DESCRIBE, GROUP, READ, TOPIC, may
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 
@@ -165,24 +165,24 @@ class ConsumerGroupsApi:
         )
 
     def _may_see(self, call: Call) -> MaySee | None:
-        rights = self.broker.rights
-        if rights is None:
+        authorizer = self.broker.authorizer
+        if authorizer is None:
             return None
         principal, host, api = call.principal, call.host, call.codec.api  # the group outlives the call
-        return lambda topic: rights.allows(principal, host, api, DESCRIBE, TOPIC, topic, quiet=True)
+        return lambda topic: authorizer.allows(principal, host, api, DESCRIBE, TOPIC, topic, quiet=True)
 
     def _check_enabled(self) -> None:
         if not self._served or self.broker.image.features.get(FEATURE, 0) < 1:
             raise KafkaError(ErrorCode.unsupported_version)
 
     def _check_rights(self, call: Call) -> None:
-        rights = self.broker.rights
-        if rights is None:
+        authorizer = self.broker.authorizer
+        if authorizer is None:
             return
-        if not may(rights, call, READ, GROUP, call.request.group_id):
+        if not may(authorizer, call, READ, GROUP, call.request.group_id):
             raise KafkaError(ErrorCode.group_authorization_failed)
         for topic in call.request.subscribed_topic_names or ():
-            if not may(rights, call, DESCRIBE, TOPIC, topic):
+            if not may(authorizer, call, DESCRIBE, TOPIC, topic):
                 raise KafkaError(ErrorCode.topic_authorization_failed)
 
     def _check_assignor(self, name: str | None) -> None:
@@ -213,7 +213,7 @@ class ConsumerGroupsApi:
         )
         try:
             self._check_enabled()
-            if not may(self.broker.rights, call, DESCRIBE, GROUP, group_id):
+            if not may(self.broker.authorizer, call, DESCRIBE, GROUP, group_id):
                 raise KafkaError(ErrorCode.group_authorization_failed)
             group = self.groups.consumer_group(group_id)
         except KafkaError as error:
@@ -261,15 +261,15 @@ class ConsumerGroupsApi:
 
     def _may_see_topics(self, call: Call, group: ConsumerGroup) -> bool:
         """All topics that members have or will have."""
-        rights = self.broker.rights
-        if rights is None:
+        authorizer = self.broker.authorizer
+        if authorizer is None:
             return True
         ids: set[UUID] = set()
         for member in group.members.values():
             ids.update(member.assigned, member.revoking, group.target(member.member_id))
         name_of = self.groups.consumer_groups.topics.name_of
         names = {name for name in map(name_of, ids) if name is not None}
-        return all(may(rights, call, DESCRIBE, TOPIC, name) for name in names)
+        return all(may(authorizer, call, DESCRIBE, TOPIC, name) for name in names)
 
     def _member(self, call: Call, group: ConsumerGroup, member: ConsumerMember) -> Any:
         value = member.value

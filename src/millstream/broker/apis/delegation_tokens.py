@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from millstream.broker.authorizer import DELEGATION_TOKEN, DESCRIBE, USER, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices
-from millstream.broker.rights import DELEGATION_TOKEN, DESCRIBE, USER, may
 from millstream.cluster.security_commands import CreateToken, ExpireToken, RenewToken
 from millstream.cluster.security_records import Token
 from millstream.wire.acls import Operation
@@ -104,10 +104,14 @@ class DelegationTokensApi:
     def _may_act_for(self, call: Call, owner: str) -> bool:
         """A right on all users, as a service has that acts for whoever calls it, is none on super users:
         whoever breaks into the service would be one."""
-        rights = self.broker.rights
-        if rights is not None and owner in rights.super_users and call.principal not in rights.super_users:
+        authorizer = self.broker.authorizer
+        if (
+            authorizer is not None
+            and owner in authorizer.super_users
+            and call.principal not in authorizer.super_users
+        ):
             return False
-        return may(rights, call, Operation.CREATE_TOKENS, USER, owner)
+        return may(authorizer, call, Operation.CREATE_TOKENS, USER, owner)
 
     def _created(self, call: Call, error: ErrorCode, token: Token) -> Any:
         owner_type, _, owner = token.owner.partition(":")
@@ -185,11 +189,11 @@ class DelegationTokensApi:
         concerned = {token.owner, token.requester, *token.renewers}
         if owners is not None and not owners & concerned:
             return False
-        rights = self.broker.rights
+        authorizer = self.broker.authorizer
         return (
             call.principal in concerned
-            or may(rights, call, DESCRIBE, DELEGATION_TOKEN, token.token_id, quiet=True)
-            or may(rights, call, Operation.DESCRIBE_TOKENS, USER, token.owner, quiet=True)
+            or may(authorizer, call, DESCRIBE, DELEGATION_TOKEN, token.token_id, quiet=True)
+            or may(authorizer, call, Operation.DESCRIBE_TOKENS, USER, token.owner, quiet=True)
         )
 
     def _described(self, call: Call, token: Token) -> Any:

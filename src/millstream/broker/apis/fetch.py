@@ -18,12 +18,14 @@
 
 A fetch collects a `FileRange` of a segment per partition (no record is read) and answers when `min_bytes` are
 there, when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions, and an
-append wakes it. Records go from the file to the socket by sendfile; a range that is not in the page cache is
-first read by a helper thread, so that a consumer of old data does not stop the loop. A request that repeats
-an earlier one is served by `fetch_fast_path`, one of very many partitions by `fetch_in_slices`.
+append wakes it (`parked_fetch`). Records go from the file to the socket by sendfile; a range that is not in
+the page cache is first read by a helper thread, so that a consumer of old data does not stop the loop. A
+request that repeats an earlier one is served by `fetch_fast_path`, one of very many partitions by
+`fetch_in_slices`.
 
-A follower's fetch is served here too. It reads up to the end of the log, after `replication/replica_reads`
-has found that both logs agree so far, and what it asks for says what the follower has.
+A follower's fetch is served here too, and mostly by `replica_fetch_fast_path`. It reads up to the end of the
+log, after `replication/replica_reads` has found that both logs agree so far, and what it asks for says what
+the follower has.
 
 A tool that compares replicas says that it is replica -2, and may read from a follower what is committed.
 A consumer may be sent to a follower of its rack (`replication/replica_selector`), and a follower serves
@@ -44,7 +46,10 @@ from millstream.broker.apis.fetch_fast_path import FetchFastPath, SessionFetchFa
 from millstream.broker.apis.fetch_in_slices import SlicedFetch
 from millstream.broker.apis.fetch_sessions import FINAL_EPOCH, Cached, FetchSessions, Key, Session
 from millstream.broker.apis.leaders import Leaders
+from millstream.broker.apis.parked_fetch import ParkedFetch
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
+from millstream.broker.apis.replica_fetch_fast_path import ReplicaFetchFastPath
+from millstream.broker.authorizer import CLUSTER, CLUSTER_ACTION, READ, TOPIC
 from millstream.broker.network.file_range import (
     COPY_BELOW,
     FileRange,
@@ -54,7 +59,6 @@ from millstream.broker.network.file_range import (
     release,
 )
 from millstream.broker.replication.replica_reads import admit
-from millstream.broker.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC
 from millstream.cluster.image import Image
 from millstream.wire.acls import CLUSTER_NAME
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -62,6 +66,7 @@ from millstream.wire.fetch import (
     DEBUGGING_REPLICA,
     FIRST_FLEXIBLE,
     FIRST_WITH_TOPIC_ID,
+    FIRST_WITHOUT_REPLICA,
     READ_COMMITTED,
     FetchPartition,
     FetchRequest,
@@ -72,11 +77,12 @@ from millstream.wire.fetch import (
 from millstream.wire.messages import body_start
 
 if TYPE_CHECKING:
+    from millstream.broker.authorizer import Authorizer
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
-    from millstream.broker.partitions import Partition, Partitions
+    from millstream.broker.partition import Partition
+    from millstream.broker.partitions import Partitions
     from millstream.broker.quotas import Quotas
-    from millstream.broker.rights import Rights
 
 logger = logging.getLogger("millstream.fetch")
 
@@ -95,8 +101,8 @@ class FetchHandler:
     """Serves Fetch on the full path: any version, any number of partitions, sessions."""
 
     api: Api  # set before the first request comes
-    rights: Rights | None = None
-    topic_name: Callable[[bytes], str | None]  # of its id; set with `rights`
+    authorizer: Authorizer | None = None
+    topic_name: Callable[[bytes], str | None]  # of its id; set with `authorizer`
     quotas: Quotas | None = None
 
     def __init__(
@@ -107,7 +113,7 @@ class FetchHandler:
         self.sessions = sessions
         self.max_bytes = max_bytes
         self.max_parked = max_parked
-        self.parked: set[ParkedFetch | SlicedFetch] = set()
+        self.parked: set[ParkedFetch | SlicedFetch | ReplicaFetchFastPath] = set()
         self.failed = 0
         self.cold_reads = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -127,7 +133,7 @@ class FetchHandler:
         request = read_fetch(frame, start, version)
         if self.quotas is not None:
             request = self.limited(connection, bytes(frame[10 : 10 + max(client_id_size, 0)]), request)
-        fetch = Fetch(self, connection, request, version, correlation_id)
+        fetch = self.new_fetch(connection, request, version, correlation_id)
         try:
             session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())
         except KafkaError as error:
@@ -148,6 +154,8 @@ class FetchHandler:
             fetch.try_answer(patient=False)
             return
         ParkedFetch(self, fetch)
+        if request.replica_id >= 0:
+            self._learn_follower(fetch, frame, start)
 
     def limited(self, connection: Connection, client_id: bytes, request: FetchRequest) -> FetchRequest:
         """Of one fetch no more than its quota allows in all windows: else it could never be served."""
@@ -162,6 +170,9 @@ class FetchHandler:
     def _learn(self, fetch: Fetch, frame: memoryview, body_at: int) -> None:
         """The next request of this connection will probably repeat this one."""
         connection, request, session = fetch.connection, fetch.request, fetch.session
+        if request.replica_id >= 0:
+            self._learn_follower(fetch, frame, body_at)
+            return
         if (
             fetch.found < COPY_BELOW
             or not FetchFastPath.fits(request, frame, fetch.version)
@@ -176,6 +187,34 @@ class FetchHandler:
                 connection.fast_path = SessionFetchFastPath(
                     self, request, frame, fetch.version, partition, session, body_at
                 )
+
+    def _learn_follower(self, fetch: Fetch, frame: memoryview, body_at: int) -> None:
+        connection, session = fetch.connection, fetch.session
+        known = connection.fast_path
+        if isinstance(known, ReplicaFetchFastPath):
+            if session is not None and known.still_fits(session):
+                return
+            known.leave()
+            connection.fast_path = None
+        if (
+            session is not None
+            and not connection.closed
+            and fetch.version >= FIRST_WITHOUT_REPLICA
+            and ReplicaFetchFastPath.fits(self, fetch.request, frame)
+        ):
+            learned = ReplicaFetchFastPath(
+                self, connection, fetch.request, session, frame, body_at, fetch.version
+            )
+            if learned.join():
+                connection.fast_path = learned
+
+    def send_packed(self, connection: Connection, packed: list[object]) -> None:
+        """Send a response as `pack_fetch_response` returns it."""
+        parts, cold = join_parts(packed)
+        if len(parts) == 1 and not cold:
+            connection.send(bytes(parts[0]))  # type: ignore[arg-type]
+        else:
+            self.send(connection, parts, cold)
 
     def send(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
         """Send a response with file ranges in it, after a thread has read the cold ones into the page
@@ -293,7 +332,7 @@ class Fetch:
         partitions = handler.partitions
         hosted = (partitions.by_id if self.by_id else partitions.by_name).get(topic)
         partition = hosted.get(want.partition) if hosted is not None else None
-        if handler.rights is not None and self._denied(handler.rights, topic):
+        if handler.authorizer is not None and self._denied(handler.authorizer, topic):
             return self._fail(want, ErrorCode.topic_authorization_failed)
         if partition is None:
             if partitions.lacks_log(topic, want.partition):
@@ -370,15 +409,15 @@ class Fetch:
                 ]
         return result
 
-    def _denied(self, rights: Rights, topic: bytes) -> bool:
+    def _denied(self, authorizer: Authorizer, topic: bytes) -> bool:
         """An id without a topic is not denied but unknown. Asked again when a parked fetch wakes."""
         name = self.handler.topic_name(topic) if self.by_id else str(topic, "utf-8")
         if name is None:
             return False
         who = self.connection.principal, self.connection.client_host
         if self.request.replica_id >= 0:
-            return not rights.allows(*who, 1, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
-        return not rights.allows(*who, 1, READ, TOPIC, name)
+            return not authorizer.allows(*who, 1, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+        return not authorizer.allows(*who, 1, READ, TOPIC, name)
 
     def _may_read_follower(self, partition: Partition) -> bool:
         """Consumers that know of preferred replicas, and tools; not followers, who would copy a copy."""
@@ -493,53 +532,3 @@ class Fetch:
         cached.last_stable = result.last_stable
         cached.log_start = result.log_start
         return changed
-
-
-class ParkedFetch:
-    """A fetch that waits for records, until `max_wait` is over or its client leaves."""
-
-    __slots__ = ("_fetch", "_handler", "_partitions", "_timer", "done")
-
-    def __init__(self, handler: FetchHandler, fetch: Fetch) -> None:
-        self._handler = handler
-        self._fetch = fetch
-        self.done = False
-        self._partitions = list(fetch.hosted())
-        of_replica = fetch.request.replica_id >= 0
-        for partition in self._partitions:
-            partition.park(self, of_replica)
-        handler.parked.add(self)
-        connection = fetch.connection
-        connection.park(self)
-        self._timer = connection.loop.call_later(fetch.request.max_wait_ms / 1000, self._expire)
-
-    def wake(self) -> None:
-        """A partition has new records (or a new state)."""
-        if not self.done and self._fetch.try_answer(patient=True):
-            self._leave()
-
-    def _expire(self) -> None:
-        if not self.done:
-            self._fetch.try_answer(patient=False)
-            self._leave()
-
-    def _leave(self) -> None:
-        self.cancel()
-        connection = self._fetch.connection
-        # Otherwise a cold range is still being read, which resumes the connection when it is done.
-        if connection.pending is self:
-            connection.resume()
-
-    def cancel(self) -> None:
-        """Stop waiting; also when the client has left."""
-        self.done = True
-        self._timer.cancel()
-        self._handler.parked.discard(self)
-        for partition in self._partitions:
-            partition.unpark(self)
-
-    def hurry(self) -> None:
-        """The client has sent something more. A follower does so when there is more to ask for: it gets its
-        response at once."""
-        if not self.done and self._fetch.request.replica_id >= 0:
-            self._expire()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.broker.apis.fetch import FetchHandler
     from millstream.broker.apis.fetch_sessions import Session
     from millstream.broker.network.connection import Connection
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.storage.log import Upto
 
 API_KEY = 1

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.broker.apis.fetch_sessions import Session
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 logger = logging.getLogger("millstream.fetch")
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import DESCRIBE, TRANSACTIONAL_ID, may
+from millstream.broker.authorizer import GROUP as GROUP_RESOURCE
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
-from millstream.broker.rights import DESCRIBE, TRANSACTIONAL_ID, may
-from millstream.broker.rights import GROUP as GROUP_RESOURCE
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class FindCoordinatorApi:
         """Answers at once unless the internal topic has to be created first; who may see no key creates
         nothing."""
         runtime = self.runtimes.get(call.request.key_type if call.version >= 1 else GROUP)
-        if runtime is not None and self.broker.rights is not None:
+        if runtime is not None and self.broker.authorizer is not None:
             keys = call.request.coordinator_keys if call.version >= FIRST_BATCHED else (call.request.key,)
             if not any(self._allowed(call, runtime, key) for key in keys):
                 return self._answer(call, runtime, None)
@@ -110,7 +110,7 @@ class FindCoordinatorApi:
 
     def _allowed(self, call: Call, runtime: CoordinatorRuntime[Any], key: str) -> bool:
         kind = GROUP_RESOURCE if runtime is self.runtimes.get(GROUP) else TRANSACTIONAL_ID
-        return may(self.broker.rights, call, DESCRIBE, kind, key)
+        return may(self.broker.authorizer, call, DESCRIBE, kind, key)
 
     def _leader(self, runtime: CoordinatorRuntime[Any], key: str) -> int:
         image = self.broker.image

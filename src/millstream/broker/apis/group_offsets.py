@@ -27,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from millstream.broker.authorizer import DELETE, DESCRIBE, GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, may
 from millstream.broker.coordinators.groups import offset_records, responses
 from millstream.broker.coordinators.groups.group import Committer
 from millstream.broker.coordinators.groups.group_shard import Commits
@@ -40,7 +41,6 @@ from millstream.broker.coordinators.groups.responses import (
 from millstream.broker.coordinators.runtime import committed_within, coordinator_error, wall_ms
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, may
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -88,14 +88,14 @@ class GroupOffsetsApi:
         topic_ids: dict[str, UUID | None] = {}
         answers: list[TopicErrors] = []
         any_known = False
-        rights = self.broker.rights
-        group_allowed = may(rights, call, READ, GROUP, request.group_id)
+        authorizer = self.broker.authorizer
+        group_allowed = may(authorizer, call, READ, GROUP, request.group_id)
         for topic in request.topics:
             name, topic_id, count, error = self._topic(version, topic)
-            if rights is not None:
+            if authorizer is not None:
                 if not group_allowed:
                     error = ErrorCode.group_authorization_failed
-                elif error is not ErrorCode.unknown_topic_id and not may(rights, call, READ, TOPIC, name):
+                elif error is not ErrorCode.unknown_topic_id and not may(authorizer, call, READ, TOPIC, name):
                     error = ErrorCode.topic_authorization_failed
             indexes: list[int] = []
             errors: list[int] = []
@@ -185,8 +185,8 @@ class GroupOffsetsApi:
     def _fetch_group(self, call: Call, group: Any, stable: bool) -> Slices[FetchedGroup]:
         """`group` is the structure that names the group; no topics means all of them."""
         group_id = group.group_id
-        version, rights = call.version, self.broker.rights
-        if not may(rights, call, DESCRIBE, GROUP, group_id):
+        version, authorizer = call.version, self.broker.authorizer
+        if not may(authorizer, call, DESCRIBE, GROUP, group_id):
             refused = ErrorCode.group_authorization_failed
             return (yield from self._fetch_refused(version, group_id, group.topics, refused))
         try:
@@ -212,7 +212,7 @@ class GroupOffsetsApi:
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
-            if rights is not None and not may(rights, call, DESCRIBE, TOPIC, name):
+            if authorizer is not None and not may(authorizer, call, DESCRIBE, TOPIC, name):
                 missing.append(FetchedTopic(label, found))
                 for index in topic.partition_indexes:
                     found.append(FetchedOffset(index, error=ErrorCode.topic_authorization_failed))
@@ -229,11 +229,11 @@ class GroupOffsetsApi:
         self, call: Call, offsets: OffsetTable, group_id: str, stable: bool
     ) -> Slices[list[FetchedTopic]]:
         answers: dict[str, FetchedTopic] = {}
-        version, rights = call.version, self.broker.rights
+        version, authorizer = call.version, self.broker.authorizer
         for name, index, value in list(offsets.items(group_id)):
             topic = answers.get(name)
             if topic is None:
-                if rights is not None and not may(rights, call, DESCRIBE, TOPIC, name, quiet=True):
+                if authorizer is not None and not may(authorizer, call, DESCRIBE, TOPIC, name, quiet=True):
                     continue
                 label: str | UUID = name
                 if version >= TOPIC_IDS:
@@ -282,7 +282,7 @@ class GroupOffsetsApi:
 
     async def offset_delete(self, call: Call) -> Any:
         errors: dict[TopicPartition, ErrorCode] = {}
-        if not may(self.broker.rights, call, DELETE, GROUP, call.request.group_id):
+        if not may(self.broker.authorizer, call, DELETE, GROUP, call.request.group_id):
             return call.answer(error_code=ErrorCode.group_authorization_failed, topics=())
         existing = await call.in_slices(self._existing(call, errors))
         try:
@@ -299,7 +299,7 @@ class GroupOffsetsApi:
         """The partitions that there are, each once; the others get an error."""
         existing: dict[TopicPartition, None] = {}
         for topic in call.request.topics:
-            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
+            allowed = may(self.broker.authorizer, call, READ, TOPIC, topic.name)
             count = self._partition_count(topic.name)
             yield
             for each in topic.partitions:
@@ -358,10 +358,10 @@ class GroupOffsetsApi:
         return call.answer(topics=topics)
 
     def _txn_refused(self, call: Call) -> ErrorCode | None:
-        rights, request = self.broker.rights, call.request
-        if not may(rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        authorizer, request = self.broker.authorizer, call.request
+        if not may(authorizer, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
             return ErrorCode.transactional_id_authorization_failed
-        if not may(rights, call, READ, GROUP, request.group_id):
+        if not may(authorizer, call, READ, GROUP, request.group_id):
             return ErrorCode.group_authorization_failed
         return None
 
@@ -379,7 +379,7 @@ class GroupOffsetsApi:
         commits: Commits = {}
         any_known = False
         for topic in request.topics:
-            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
+            allowed = may(self.broker.authorizer, call, READ, TOPIC, topic.name)
             count = self._partition_count(topic.name)
             yield
             for each in topic.partitions:

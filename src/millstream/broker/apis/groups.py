@@ -33,6 +33,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import CLUSTER, DELETE, DESCRIBE, GROUP, READ, may
 from millstream.broker.coordinators.groups import responses
 from millstream.broker.coordinators.groups.classic_types import (
     ClassicGroupState,
@@ -45,7 +46,6 @@ from millstream.broker.coordinators.groups.classic_types import (
 from millstream.broker.coordinators.runtime import coordinator_error, respond
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, collect, distinct
-from millstream.broker.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, may
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def client_host(call: Call) -> str:
 
 
 def group_operations(broker: Broker, call: Call, group_id: str) -> int:
-    if broker.rights is None:
+    if broker.authorizer is None:
         return ALL_GROUP_OPERATIONS
-    return broker.rights.operations(call, GROUP, group_id)
+    return broker.authorizer.operations(call, GROUP, group_id)
 
 
 class GroupsApi:
@@ -93,7 +93,7 @@ class GroupsApi:
     def join_group(self, call: Call) -> Any:
         request = call.request
         session = milliseconds(request.session_timeout)
-        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+        if not may(self.broker.authorizer, call, READ, GROUP, request.group_id):
             return self._joined(call, Joined(ErrorCode.group_authorization_failed, ""))
         if len(request.protocols) > MAX_PROTOCOLS:
             return self._joined(call, Joined(ErrorCode.inconsistent_group_protocol, request.member_id))
@@ -158,7 +158,7 @@ class GroupsApi:
 
     def sync_group(self, call: Call) -> Any:
         assignments = call.request.assignments
-        if not may(self.broker.rights, call, READ, GROUP, call.request.group_id):
+        if not may(self.broker.authorizer, call, READ, GROUP, call.request.group_id):
             return self._synced(call, Synced(ErrorCode.group_authorization_failed))
         if len(assignments) > ELEMENTS_PER_SLICE:
             return self._sync_in_slices(call)
@@ -205,7 +205,7 @@ class GroupsApi:
     def heartbeat(self, call: Call) -> bytes:
         request = call.request
         instance_id = request.group_instance_id if call.version >= 3 else None
-        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+        if not may(self.broker.authorizer, call, READ, GROUP, request.group_id):
             error = ErrorCode.group_authorization_failed
             return responses.heartbeat(call.version, call.correlation_id, error)
         error = self.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
@@ -216,7 +216,7 @@ class GroupsApi:
     def leave_group(self, call: Call) -> Slices[Any]:
         """Many members leave in several steps, as if each step were a request of its own."""
         request = call.request
-        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+        if not may(self.broker.authorizer, call, READ, GROUP, request.group_id):
             return call.answer(error_code=ErrorCode.group_authorization_failed, members=())
         if call.version < 3:
             leaving = [Leaving(request.member_id, None)]
@@ -275,7 +275,7 @@ class GroupsApi:
     def _described(self, call: Call, group_id: str) -> Slices[Any]:
         wanted = call.version >= 3 and call.request.include_authorized_operations
         operations = group_operations(self.broker, call, group_id) if wanted else OPERATIONS_NOT_REQUESTED
-        if not may(self.broker.rights, call, DESCRIBE, GROUP, group_id):
+        if not may(self.broker.authorizer, call, DESCRIBE, GROUP, group_id):
             return self._without_members(
                 call, group_id, "", OPERATIONS_NOT_REQUESTED, ErrorCode.group_authorization_failed
             )
@@ -353,11 +353,11 @@ class GroupsApi:
             types.add(text.lower())
             yield
         listed = []
-        rights = self.broker.rights
-        all_allowed = may(rights, call, DESCRIBE, CLUSTER, quiet=True)
+        authorizer = self.broker.authorizer
+        all_allowed = may(authorizer, call, DESCRIBE, CLUSTER, quiet=True)
         try:
             for group in self.groups.list_groups():
-                allowed = all_allowed or may(rights, call, DESCRIBE, GROUP, group.group_id, quiet=True)
+                allowed = all_allowed or may(authorizer, call, DESCRIBE, GROUP, group.group_id, quiet=True)
                 if (
                     allowed
                     and (not states or group.state.lower() in states)
@@ -388,7 +388,7 @@ class GroupsApi:
             if group_id in results:
                 continue
             results[group_id] = ErrorCode.none
-            if not may(self.broker.rights, call, DELETE, GROUP, group_id):
+            if not may(self.broker.authorizer, call, DELETE, GROUP, group_id):
                 results[group_id] = ErrorCode.group_authorization_failed
                 continue
             try:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import ALTER, CLUSTER, DESCRIBE, READ, TOPIC, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, READ, TOPIC, may
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode
 from millstream.wire.topic_partition import TopicPartition
@@ -46,7 +46,7 @@ class LogDirsApi:
     def describe_producers(self, call: Call) -> Slices[Any]:
         topics = []
         for topic in call.request.topics:
-            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
+            allowed = may(self.broker.authorizer, call, READ, TOPIC, topic.name)
             partitions = yield from collect(
                 self._producers(call, topic.name, index, allowed) for index in topic.partition_indexes
             )
@@ -101,7 +101,7 @@ class LogDirsApi:
     # ------------------------------------------------------------------ DescribeLogDirs
 
     def describe_log_dirs(self, call: Call) -> Slices[Any]:
-        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+        if not may(self.broker.authorizer, call, DESCRIBE, CLUSTER):
             return call.answer(error_code=ErrorCode.cluster_authorization_failed, results=())
         wanted: set[tuple[str, int]] | None = None
         if call.request.topics is not None:
@@ -174,7 +174,7 @@ class LogDirsApi:
     # ------------------------------------------------------------------ AlterReplicaLogDirs
 
     def alter_replica_log_dirs(self, call: Call) -> Slices[Any]:
-        allowed = may(self.broker.rights, call, ALTER, CLUSTER)
+        allowed = may(self.broker.authorizer, call, ALTER, CLUSTER)
         results: dict[str, list[Any]] = {}
         for folder in call.request.dirs:
             yield

@@ -17,11 +17,11 @@ Metadata 0-13
 DescribeTopicPartitions 0 (KIP-966)
 DescribeCluster 0-2 (KIP-700)
      1  endpoints of brokers or of controllers (KIP-919)
-     2  fenced brokers (KIP-1073)
+     2  fenced brokers (KIP-1073): those that are down, without an address
 
 A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client
 allow it, and is in the same response. A topic that the client may not describe is refused whether there is
-one or not, and is left out where all are asked for. Left out: fenced brokers.
+one or not, and is left out where all are asked for.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from millstream.broker.authorizer import CLUSTER, CREATE, DESCRIBE, TOPIC, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
-from millstream.broker.partitions import INTERNAL_TOPICS
-from millstream.broker.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, may
+from millstream.broker.partition import INTERNAL_TOPICS
 from millstream.cluster.commands import NewTopic
 from millstream.cluster.metadata_records import NO_LEADER, Topic
 from millstream.cluster.metadata_records import Partition as PartitionRecord
@@ -125,14 +125,14 @@ class MetadataApi:
     def _missing(self, call: Call, named: Named) -> Slices[list[str]]:
         """The names of which there is no topic, and the client may create one."""
         missing = []
-        rights = self.broker.rights
+        authorizer = self.broker.authorizer
         for name in named:
             if (
                 isinstance(name, str)
                 and self.broker.image.topic(name) is None
                 and (
-                    rights is None
-                    or (may(rights, call, DESCRIBE, TOPIC, name) and self._creatable(call, name))
+                    authorizer is None
+                    or (may(authorizer, call, DESCRIBE, TOPIC, name) and self._creatable(call, name))
                 )
             ):
                 missing.append(name)
@@ -140,8 +140,10 @@ class MetadataApi:
         return missing
 
     def _creatable(self, call: Call, name: str) -> bool:
-        rights = self.broker.rights
-        return may(rights, call, CREATE, CLUSTER, quiet=True) or may(rights, call, CREATE, TOPIC, name)
+        authorizer = self.broker.authorizer
+        return may(authorizer, call, CREATE, CLUSTER, quiet=True) or may(
+            authorizer, call, CREATE, TOPIC, name
+        )
 
     async def _create_and_answer(self, call: Call, named: Named, names: list[str]) -> Any:
         """Internal topics are created by their coordinators, with the partitions and settings they need."""
@@ -167,7 +169,7 @@ class MetadataApi:
         broker, request = self.broker, call.request
         wants_operations = getattr(request, "include_topic_authorized_operations", False)
         operations = ALL_TOPIC_OPERATIONS if wants_operations else OPERATIONS_NOT_REQUESTED
-        rights = self.broker.rights
+        authorizer = self.broker.authorizer
         topics = request.topics
         addresses = [BrokerAddress(*address) for address in self._addresses(call)]
         reachable = frozenset(address.node_id for address in addresses)
@@ -176,17 +178,17 @@ class MetadataApi:
             for topic in list(broker.image.topics_by_id.values()):
                 # Others may have deleted it since the answer was begun.
                 if topic.topic_id in broker.image.partitions:
-                    if rights is not None:
-                        if not may(rights, call, DESCRIBE, TOPIC, topic.name, quiet=True):
+                    if authorizer is not None:
+                        if not may(authorizer, call, DESCRIBE, TOPIC, topic.name, quiet=True):
                             yield
                             continue
                         if wants_operations:
-                            operations = rights.operations(call, TOPIC, topic.name)
+                            operations = authorizer.operations(call, TOPIC, topic.name)
                     found.append(((yield from self._packed(topic, call.version, reachable)), operations))
                 yield
         else:
             for wanted in named.values():
-                if rights is not None:
+                if authorizer is not None:
                     found.append(
                         (yield from self._judged(call, wanted, wants_operations, refused, reachable))
                     )
@@ -206,10 +208,14 @@ class MetadataApi:
         )
 
     def _cluster_operations(self, call: Call) -> int:
-        rights = self.broker.rights
-        if rights is None:
+        authorizer = self.broker.authorizer
+        if authorizer is None:
             return ALL_CLUSTER_OPERATIONS
-        return rights.operations(call, CLUSTER, CLUSTER_NAME) if may(rights, call, DESCRIBE, CLUSTER) else 0
+        return (
+            authorizer.operations(call, CLUSTER, CLUSTER_NAME)
+            if may(authorizer, call, DESCRIBE, CLUSTER)
+            else 0
+        )
 
     def _judged(
         self,
@@ -219,9 +225,9 @@ class MetadataApi:
         refused: Mapping[str, ErrorCode],
         reachable: frozenset[int],
     ) -> Slices[tuple[bytes, int]]:
-        """As `_named`, where there are rights. Ids are no secret, but names are."""
-        rights, image = self.broker.rights, self.broker.image
-        assert rights is not None
+        """As `_named`, where there is an authorizer. Ids are no secret, but names are."""
+        authorizer, image = self.broker.authorizer, self.broker.image
+        assert authorizer is not None
         topic_id = getattr(wanted, "topic_id", None)
         name = wanted.name
         by_id = topic_id is not None or name is None
@@ -230,7 +236,7 @@ class MetadataApi:
             name = None if known is None else known.name
         operations = OPERATIONS_NOT_REQUESTED
         if name is not None:
-            allowed = may(rights, call, DESCRIBE, TOPIC, name)
+            allowed = may(authorizer, call, DESCRIBE, TOPIC, name)
             if allowed and image.topic(name) is None and name not in refused and self._may_create(call):
                 allowed = self._creatable(call, name)
             if not allowed:
@@ -238,7 +244,7 @@ class MetadataApi:
                 error = ErrorCode.topic_authorization_failed
                 return pack_topic(call.version, error, shown, id_shown, False, ()), operations
             if wants_operations:
-                operations = rights.operations(call, TOPIC, name)
+                operations = authorizer.operations(call, TOPIC, name)
         return (yield from self._named(call.version, wanted, operations, refused, reachable))
 
     def _addresses(self, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
@@ -327,7 +333,7 @@ class MetadataApi:
         named = yield from distinct(topic.name for topic in request.topics)
         names = sorted(named or image.topics_by_name)
         denied: list[Any] = []
-        if self.broker.rights is not None:
+        if self.broker.authorizer is not None:
             names = yield from self._describable(call, names, denied, is_filter=not named)
         cursor = request.cursor
         if cursor is not None:
@@ -364,7 +370,7 @@ class MetadataApi:
     ) -> Slices[list[str]]:
         allowed = []
         for name in names:
-            if may(self.broker.rights, call, DESCRIBE, TOPIC, name, quiet=is_filter):
+            if may(self.broker.authorizer, call, DESCRIBE, TOPIC, name, quiet=is_filter):
                 allowed.append(name)
             elif not is_filter:
                 denied.append(self._described(call, name, None, (), ErrorCode.topic_authorization_failed))
@@ -374,8 +380,8 @@ class MetadataApi:
     def _topic_operations(self, call: Call, name: str, error: ErrorCode) -> int:
         if error in (ErrorCode.invalid_request, ErrorCode.topic_authorization_failed):
             return OPERATIONS_NOT_REQUESTED
-        rights = self.broker.rights
-        return ALL_TOPIC_OPERATIONS if rights is None else rights.operations(call, TOPIC, name)
+        authorizer = self.broker.authorizer
+        return ALL_TOPIC_OPERATIONS if authorizer is None else authorizer.operations(call, TOPIC, name)
 
     def _described(
         self,
@@ -425,6 +431,9 @@ class MetadataApi:
         elif endpoint_type != BROKERS:
             error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}"
         requested = request.include_cluster_authorized_operations and not error
+        nodes = [(*address, False) for address in self._addresses(call)]
+        if call.version >= 2 and request.include_fenced_brokers:
+            nodes += [(broker_id, "", -1, None, True) for broker_id in sorted(broker.image.brokers_down)]
         return call.answer(
             error_code=error,
             error_message=message,
@@ -435,9 +444,9 @@ class MetadataApi:
             if error
             else tuple(
                 call.make(
-                    "DescribeClusterBroker", broker_id=node, host=host, port=port, rack=rack, is_fenced=False
+                    "DescribeClusterBroker", broker_id=node, host=host, port=port, rack=rack, is_fenced=fenced
                 )
-                for node, host, port, rack in self._addresses(call)
+                for node, host, port, rack, fenced in nodes
             ),
             cluster_authorized_operations=self._cluster_operations(call)
             if requested

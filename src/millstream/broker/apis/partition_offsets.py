@@ -20,6 +20,8 @@ DeleteRecords 0-2 (KIP-107)
      1  the client expects to be throttled after the response (KIP-219)
      2  flexible
 
+A tool that compares replicas (replica id -2) may ask a follower, and is told where its log ends.
+
 Left out: tiered storage, so that -5 and -6 find nothing and -4 is the start of the log.
 """
 
@@ -31,13 +33,14 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import CLUSTER, CLUSTER_ACTION, DELETE, DESCRIBE, TOPIC, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.partitions import INTERNAL_TOPICS, Partition, Yielder
-from millstream.broker.rights import CLUSTER, CLUSTER_ACTION, DELETE, DESCRIBE, TOPIC, may
+from millstream.broker.partition import INTERNAL_TOPICS, Partition
+from millstream.broker.partitions import Yielder
 from millstream.storage.files import SyncFailed
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.fetch import READ_COMMITTED
+from millstream.wire.fetch import DEBUGGING_REPLICA, READ_COMMITTED
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -77,8 +80,8 @@ class PartitionOffsetsApi:
             Api(23, "OffsetForLeaderEpoch", 2, 4, self.offset_for_leader_epoch),
         ]
 
-    def _leader(self, topic: str, index: int, epoch: int = -1) -> Partition:
-        """The partition, if this broker leads it under the epoch that the client knows."""
+    def _leader(self, topic: str, index: int, epoch: int = -1, or_follower: bool = False) -> Partition:
+        """The partition, if this broker leads it (or has it at all) under the epoch that the client knows."""
         partition = self.broker.partitions.find(topic, index)
         if partition is None:
             if self.broker.partitions.lacks_log(topic.encode(), index):
@@ -89,7 +92,7 @@ class PartitionOffsetsApi:
                 if elsewhere is None
                 else ErrorCode.not_leader_or_follower
             )
-        if not partition.leads:
+        if not partition.leads and not or_follower:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         if epoch >= 0 and epoch != partition.leader_epoch:
             older = epoch < partition.leader_epoch
@@ -101,6 +104,7 @@ class PartitionOffsetsApi:
     def list_offsets(self, call: Call) -> Slices[Any]:
         request = call.request
         committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
+        tool = request.replica_id == DEBUGGING_REPLICA
         # Each partition is answered once, however often it is named.
         topics: dict[str, dict[int, Any]] = {}
         times: Counter[tuple[str, int]] = Counter()
@@ -109,10 +113,10 @@ class PartitionOffsetsApi:
             for each in topic.partitions:
                 times[topic.name, each.partition_index] += 1
                 yield
-        rights = self.broker.rights
+        authorizer = self.broker.authorizer
         for topic in request.topics:
             partitions = topics.setdefault(topic.name, {})
-            allowed = may(rights, call, DESCRIBE, TOPIC, topic.name)
+            allowed = may(authorizer, call, DESCRIBE, TOPIC, topic.name)
             yield
             for each in topic.partitions:
                 yield
@@ -125,9 +129,11 @@ class PartitionOffsetsApi:
                         raise KafkaError(ErrorCode.invalid_request)
                     if each.timestamp < 0 and call.version < FIRST_VERSION.get(each.timestamp, NO_VERSION):
                         raise KafkaError(ErrorCode.unsupported_version)
-                    partition = self._leader(topic.name, each.partition_index, epoch)
+                    partition = self._leader(topic.name, each.partition_index, epoch, or_follower=tool)
                     found = self._find(partition, each.timestamp, committed_only)
-                    if not partition.knows_latest and _needs_latest(each.timestamp, found):
+                    if tool and each.timestamp == LATEST:
+                        found = -1, partition.log.end_offset, partition.leader_epoch
+                    elif not partition.knows_latest and _needs_latest(each.timestamp, found):
                         raise KafkaError(
                             ErrorCode.offset_not_available
                             if call.version >= FIRST_WITH_NOT_AVAILABLE
@@ -224,7 +230,7 @@ class PartitionOffsetsApi:
                 yield
         deleted: dict[str, dict[int, Deleted]] = {}
         for name, offsets in wanted.items():
-            allowed = may(self.broker.rights, call, DELETE, TOPIC, name)
+            allowed = may(self.broker.authorizer, call, DELETE, TOPIC, name)
             found = yield from collect(
                 (
                     index,
@@ -296,11 +302,11 @@ class PartitionOffsetsApi:
 
     def offset_for_leader_epoch(self, call: Call) -> Slices[Any]:
         topics = []
-        rights = self.broker.rights
-        is_broker = may(rights, call, CLUSTER_ACTION, CLUSTER, quiet=True)
+        authorizer = self.broker.authorizer
+        is_broker = may(authorizer, call, CLUSTER_ACTION, CLUSTER, quiet=True)
         for topic in call.request.topics:
             partitions = []
-            allowed = is_broker or may(rights, call, DESCRIBE, TOPIC, topic.topic)
+            allowed = is_broker or may(authorizer, call, DESCRIBE, TOPIC, topic.topic)
             yield
             for each in topic.partitions:
                 yield

@@ -13,10 +13,10 @@
     13  topic ids instead of names (KIP-516)
 
 A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand.
-It waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
-until the fsync is done. acks=0 has no response; the connection is closed if such a write fails, as nothing
-else would tell the client. Where the log has to look into a large batch, a thread does so first
-(`batch_opener`), and then the request starts over. A request with a transactional id first asks
+It waits only where it must (`pending_produce`): for acks=all until the high watermark has passed the batch,
+for `flush.messages` until the fsync is done. acks=0 has no response; the connection is closed if such a write
+fails, as nothing else would tell the client. Where the log has to look into a large batch, a thread does so
+first (`batch_opener`), and then the request starts over. A request with a transactional id first asks
 `TransactionVerifier` in which partitions it may begin a transaction. A request that repeats an earlier one
 does not come here at all: see `produce_fast_path`. One with very many partitions is served by
 `produce_in_slices`.
@@ -33,7 +33,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.apis.batch_opener import (
@@ -45,10 +44,11 @@ from millstream.broker.apis.batch_opener import (
     may_be_opened,
 )
 from millstream.broker.apis.leaders import Leaders
+from millstream.broker.apis.pending_produce import Answer, PendingProduce, ProduceQueue, Uncommitted
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.broker.apis.produce_in_slices import handle_in_slices, without
+from millstream.broker.authorizer import TOPIC, TRANSACTIONAL_ID, WRITE
 from millstream.broker.coordinators.transactions.verification import verdict_of
-from millstream.broker.rights import TOPIC, TRANSACTIONAL_ID, WRITE
 from millstream.cluster.image import Image
 from millstream.storage import validate
 from millstream.storage.append import Appended
@@ -68,18 +68,16 @@ from millstream.wire.produce import (
 )
 
 if TYPE_CHECKING:
+    from millstream.broker.authorizer import Authorizer
     from millstream.broker.coordinators.transactions.coordinator import Verdicts
     from millstream.broker.coordinators.transactions.transaction_state import Outcome
     from millstream.broker.coordinators.transactions.verification import Refused, Table, TransactionVerifier
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
-    from millstream.broker.partitions import Partition, Partitions
-    from millstream.broker.rights import Rights
+    from millstream.broker.partition import Partition
+    from millstream.broker.partitions import Partitions
 
 logger = logging.getLogger("millstream.produce")
-
-Answer = list[tuple[bytes, list[PartitionResult]]]
-Uncommitted = tuple["Partition", int, int, PartitionResult]  # its end offset, its topic's number
 
 MANY_PARTITIONS = 512  # topics and partitions; a request with more is served in slices
 FIRST_WITH_ZSTD = 7
@@ -96,8 +94,8 @@ class ProduceHandler:
 
     transactions: TransactionVerifier  # both are set before the first request comes
     api: Api
-    rights: Rights | None = None
-    topic_name: Callable[[bytes], str | None]  # of its id; set with `rights`
+    authorizer: Authorizer | None = None
+    topic_name: Callable[[bytes], str | None]  # of its id; set with `authorizer`
 
     def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
         self.partitions = partitions
@@ -129,7 +127,7 @@ class ProduceHandler:
         refused: Refused | None = None
         denied: set[bytes] | None = None
         transactional = request.transactional_id is not None
-        if self.rights is not None:
+        if self.authorizer is not None:
             if self.transaction_denied(connection, request):
                 self._answer_denied(connection, request, version, correlation_id)
                 return
@@ -153,11 +151,11 @@ class ProduceHandler:
         answer, waiting, woken, written = self.write(
             request.topics, table, acks, version, transactional, refused, ready, denied
         )
+        if acks and written is not None and not transactional:
+            self._learn(connection, request, frame, version, written)
         if waiting is not None:
             PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
         elif acks:
-            if written is not None and not transactional:
-                self._learn(connection, request, frame, version, written)
             endpoints = b"" if self.failed == failed else self.endpoints(connection, version, answer)
             connection.send(pack_produce_response(correlation_id, version, answer, endpoints))
         else:
@@ -232,9 +230,9 @@ class ProduceHandler:
     def transaction_denied(self, connection: Connection, request: ProduceRequest) -> bool:
         name = request.transactional_id
         return (
-            self.rights is not None
+            self.authorizer is not None
             and name is not None
-            and not self.rights.allows(
+            and not self.authorizer.allows(
                 connection.principal, connection.client_host, 0, WRITE, TRANSACTIONAL_ID, str(name, "utf-8")
             )
         )
@@ -243,12 +241,12 @@ class ProduceHandler:
         self, connection: Connection, topics: list[TopicBatches], version: int
     ) -> set[bytes] | None:
         """Those that the client may not write to; an id without a topic is none of them."""
-        rights, denied = self.rights, set()
-        if rights is None:
+        authorizer, denied = self.authorizer, set()
+        if authorizer is None:
             return None
         for topic, _ in topics:
             name = self.topic_name(topic) if version >= FIRST_WITH_TOPIC_ID else str(topic, "utf-8")
-            if name is not None and not rights.allows(
+            if name is not None and not authorizer.allows(
                 connection.principal, connection.client_host, 0, WRITE, TOPIC, name
             ):
                 denied.add(bytes(topic))
@@ -361,7 +359,7 @@ class ProduceHandler:
 
     def answer_refused(
         self,
-        connection: Connection,
+        connection: Connection | ProduceQueue,
         template: RequestTemplate,
         correlation_id: int,
         partition: Partition,
@@ -373,17 +371,16 @@ class ProduceHandler:
 
     def answer_later(
         self,
-        connection: Connection,
+        connection: Connection | ProduceQueue,
         template: RequestTemplate,
         correlation_id: int,
         partition: Partition,
-        offset: int,
-        result: PartitionResult,
+        base_offset: int,
+        append_time: int,
     ) -> None:
-        """For the fast path: answer when the high watermark has reached `offset`."""
-        answer = [(template.topic, [result])]
-        waiting = [(partition, offset, 0, result)]
-        PendingProduce(connection, template.version, correlation_id, template.timeout_ms, answer, waiting)
+        """For the fast path: answer when the high watermark has reached the end of what it has written."""
+        queue = connection if isinstance(connection, ProduceQueue) else ProduceQueue(connection)
+        queue.wait(template, correlation_id, partition, base_offset, append_time)
 
     def _append(
         self,
@@ -487,72 +484,3 @@ def _not_one_batch(records: memoryview | None) -> KafkaError:
 
 def _is_one_batch(records: memoryview) -> bool:
     return len(records) >= HEADER_SIZE and _LENGTH.unpack_from(records, 8)[0] + LENGTH_END == len(records)
-
-
-class PendingProduce:
-    """A produce request whose partitions are not all committed yet."""
-
-    __slots__ = (
-        "_answer",
-        "_connection",
-        "_correlation_id",
-        "_done",
-        "_left",
-        "_timer",
-        "_version",
-    )
-
-    def __init__(
-        self,
-        connection: Connection,
-        version: int,
-        correlation_id: int,
-        timeout_ms: int,
-        answer: Answer,
-        waiting: list[Uncommitted],
-    ) -> None:
-        self._connection = connection
-        self._version = version
-        self._correlation_id = correlation_id
-        self._answer = answer
-        self._left = {(topic, result.partition) for _, _, topic, result in waiting}
-        self._done = False
-        self._timer = connection.loop.call_later(max(timeout_ms, 0) / 1000, self._timed_out)
-        connection.park(self)
-        for partition, offset, topic, result in waiting:
-            notify = partial(self._committed, (topic, result.partition))
-            partition.ack_waiters.append((offset, partition.leader_epoch, notify))
-
-    def _committed(self, key: tuple[int, int], error: ErrorCode) -> None:
-        """A partition, by the index of its topic in the response and its own, is committed or has failed."""
-        if self._done or key not in self._left:
-            return
-        self._left.discard(key)
-        if error:
-            self._fail(key, error)
-        if not self._left:
-            self._finish()
-
-    def _timed_out(self) -> None:
-        for key in self._left:
-            self._fail(key, ErrorCode.request_timed_out)
-        self._finish()
-
-    def _fail(self, key: tuple[int, int], error: ErrorCode) -> None:
-        topic, index = key
-        results = self._answer[topic][1]
-        for position, result in enumerate(results):
-            if result.partition == index:
-                results[position] = PartitionResult(index, error)
-
-    def _finish(self) -> None:
-        if self._done:
-            return
-        self.cancel()
-        self._connection.send(pack_produce_response(self._correlation_id, self._version, self._answer))
-        self._connection.resume()
-
-    def cancel(self) -> None:
-        """The client has left: the write stands, nobody is waiting for the response."""
-        self._done = True
-        self._timer.cancel()

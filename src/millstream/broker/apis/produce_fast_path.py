@@ -6,8 +6,9 @@ the header of its batch, appended by `append_fast`, and answered by one pack. A 
 anything else, and a batch that needs more than its header checked, is left to `ProduceHandler` before
 anything was changed.
 
-What follows the append (`Partition.appended`, `PendingProduce`, `ProduceHandler.refused`) is the full path's
-own code; tests/broker/apis/test_fast_path_equivalence.py holds both against each other.
+What follows the append (`Partition.appended`, `ProduceHandler.refused`) is the full path's own code;
+tests/broker/apis/test_fast_path_equivalence.py holds both against each other. Requests that wait for their
+commit stand in a `ProduceQueue`, which lets those that follow them be written meanwhile.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 from millstream.wire.errors import KafkaError
-from millstream.wire.produce import BEHIND_RECORDS, PartitionResult, RequestTemplate
+from millstream.wire.produce import BEHIND_RECORDS, RequestTemplate
 from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
+    from millstream.broker.apis.pending_produce import ProduceQueue
     from millstream.broker.apis.produce import ProduceHandler
     from millstream.broker.network.connection import Connection
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 MAX_TEMPLATES = 64  # per connection
 
@@ -59,7 +61,9 @@ class ProduceFastPath:
                 struct.Struct(f">ii{len(template.prefix)}s{size}s{HEADER.format[1:]}") for size in range(4)
             ]
 
-    def try_handle(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
+    def try_handle(
+        self, connection: Connection | ProduceQueue, view: memoryview, start: int, end: int
+    ) -> bool:
         size = end - start - self._prefix_end - BEHIND_RECORDS  # of the records, with the varint before them
         if size <= 128:
             varint_size = 1
@@ -105,8 +109,7 @@ class ProduceFastPath:
         if committed or not partition.waits_for_commit(template.acks):
             connection.send(template.pack(fields[1], base_offset, append_time, log.start_offset))
         else:
-            result = PartitionResult(template.index, 0, base_offset, append_time, log.start_offset)
-            self._handler.answer_later(connection, template, fields[1], partition, log.end_offset, result)
+            self._handler.answer_later(connection, template, fields[1], partition, base_offset, append_time)
         if partition.fetch_waiters:
             partition.wake_fetches()
         return True

@@ -24,7 +24,8 @@ from millstream.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.produce import Answer, ProduceHandler, Uncommitted
+    from millstream.broker.apis.pending_produce import Answer, Uncommitted
+    from millstream.broker.apis.produce import ProduceHandler
     from millstream.broker.coordinators.transactions.coordinator import Verdicts
     from millstream.broker.coordinators.transactions.verification import Refused, Table
     from millstream.broker.network.buffer_budget import KeptFrame

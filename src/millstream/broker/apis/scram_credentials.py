@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.authorizer import ALTER, CLUSTER, DESCRIBE, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
-from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, may
 from millstream.cluster.commands import Result
 from millstream.cluster.scram import AlterScram
 from millstream.cluster.security_records import Scram, ScramGone
@@ -33,7 +33,7 @@ class ScramCredentialsApi:
         ]
 
     def describe(self, call: Call) -> Slices[Any]:
-        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+        if not may(self.broker.authorizer, call, DESCRIBE, CLUSTER):
             return call.answer(
                 error_code=ErrorCode.cluster_authorization_failed,
                 error_message="Cluster authorization failed.",
@@ -78,7 +78,7 @@ class ScramCredentialsApi:
             collect(ScramGone(each.name, each.mechanism) for each in call.request.deletions)
         )
         try:
-            if not may(self.broker.rights, call, ALTER, CLUSTER):
+            if not may(self.broker.authorizer, call, ALTER, CLUSTER):
                 raise KafkaError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
             command = AlterScram(upsertions, deletions)
             replies = await self.broker.controller.submit(command, is_large=call.is_large)

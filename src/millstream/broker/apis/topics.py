@@ -1,4 +1,4 @@
-"""Changes to topics and their replicas.
+"""Topics come, grow and go.
 
 CreateTopics 2-7
      3  the client expects to be throttled after the response (KIP-219)
@@ -16,12 +16,6 @@ CreatePartitions 0-3 (KIP-195)
      1  the client expects to be throttled after the response (KIP-219)
      2  flexible
      3  the client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)
-ElectLeaders 0-2 (KIP-183)
-     1  unclean elections, an error for the whole response (KIP-460)
-     2  flexible
-AlterPartitionReassignments 0-1 (KIP-455)
-     1  may the replication factor change? (KIP-860)
-ListPartitionReassignments 0 (KIP-455)
 
 Every change is a command to the controller, which answers topic by topic; here it is only translated. Who
 has used up a quota of changes (KIP-599) gets THROTTLING_QUOTA_EXCEEDED for what is left of the request; older
@@ -35,10 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rates import now_ms
-from millstream.broker.rights import (
+from millstream.broker.authorizer import (
     ALTER,
     CLUSTER,
     CREATE,
@@ -48,13 +39,14 @@ from millstream.broker.rights import (
     TOPIC,
     may,
 )
+from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
+from millstream.broker.rates import now_ms
 from millstream.cluster.commands import (
-    AlterReassignments,
     Command,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectLeaders,
     MorePartitions,
     NewTopic,
     Result,
@@ -63,15 +55,12 @@ from millstream.cluster.commands import (
     TopicRef,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
-PREFERRED, UNCLEAN = 0, 1
 NAMED_TWICE = Result(ErrorCode.invalid_request, "Duplicate topic name.")
 NOT_ALLOWED = Result(ErrorCode.topic_authorization_failed, "Authorization failed.")
-CLUSTER_DENIED = KafkaError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
 THROTTLED = Result(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 NO_WAIT = timedelta(0)
 Key = TypeVar("Key")
@@ -88,19 +77,7 @@ class TopicsApi:
             Api(19, "CreateTopics", 2, 7, self.create_topics, forwarded=True),
             Api(20, "DeleteTopics", 1, 6, self.delete_topics, forwarded=True),
             Api(37, "CreatePartitions", 0, 3, self.create_partitions, forwarded=True),
-            Api(43, "ElectLeaders", 0, 2, self.elect_leaders, forwarded=True),
-            Api(45, "AlterPartitionReassignments", 0, 1, self.alter_reassignments, forwarded=True),
-            Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments, forwarded=True),
         ]
-
-    async def _submit(
-        self, call: Call, command: Command[Results], refused: Callable[[KafkaError], Slices[Results]]
-    ) -> Results:
-        """The controller's results; where it refuses the command as a whole, `refused` makes them of that."""
-        try:
-            return await self.broker.controller.submit(command, is_large=call.is_large)
-        except KafkaError as error:
-            return await call.in_slices(refused(error))
 
     # ------------------------------------------------------------------ quotas
 
@@ -143,7 +120,8 @@ class TopicsApi:
                 for topic in wanted
             ]
             wanted, throttled, wait = self._within_quota(call, counted, strict_from=6)
-        created = await self._submit(
+        created = await submit(
+            self.broker,
             call,
             CreateTopics(wanted, call.request.validate_only),
             lambda error: self._not_created(wanted, error),
@@ -161,11 +139,11 @@ class TopicsApi:
 
     def _new_topics(self, call: Call, times: Mapping[str, int]) -> Slices[list[NewTopic]]:
         wanted = []
-        rights = self.broker.rights
-        all_allowed = may(rights, call, CREATE, CLUSTER, quiet=True)
+        authorizer = self.broker.authorizer
+        all_allowed = may(authorizer, call, CREATE, CLUSTER, quiet=True)
         for topic in call.request.topics:
             yield
-            if times[topic.name] > 1 or not (all_allowed or may(rights, call, CREATE, TOPIC, topic.name)):
+            if times[topic.name] > 1 or not (all_allowed or may(authorizer, call, CREATE, TOPIC, topic.name)):
                 continue
             assignments = yield from collect(
                 (assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments
@@ -198,7 +176,7 @@ class TopicsApi:
         hidden = (
             not failed
             and call.version >= 5
-            and not may(self.broker.rights, call, DESCRIBE_CONFIGS, TOPIC, result.name, quiet=True)
+            and not may(self.broker.authorizer, call, DESCRIBE_CONFIGS, TOPIC, result.name, quiet=True)
         )
         if not failed and not hidden and call.version >= 5:
             configs = tuple(
@@ -232,10 +210,11 @@ class TopicsApi:
         if self.broker.quotas.active and not call.request.validate_only:
             counted = [(topic, max(topic.count - self._partitions_now(topic.name), 0)) for topic in wanted]
             wanted, throttled, wait = self._within_quota(call, counted, strict_from=3)
-        results = await self._submit(
+        results = await submit(
+            self.broker,
             call,
             CreatePartitions(wanted, call.request.validate_only),
-            lambda error: _same_for_all((topic.name for topic in wanted), error),
+            lambda error: same_for_all((topic.name for topic in wanted), error),
         )
         results = {**results, **{topic.name: THROTTLED for topic in throttled}}
         topics = await call.in_slices(self._all_grown(call, results, times))
@@ -250,7 +229,7 @@ class TopicsApi:
         wanted = []
         for topic in call.request.topics:
             yield
-            if times[topic.name] > 1 or not may(self.broker.rights, call, ALTER, TOPIC, topic.name):
+            if times[topic.name] > 1 or not may(self.broker.authorizer, call, ALTER, TOPIC, topic.name):
                 continue
             assignments = None
             if topic.assignments is not None:
@@ -286,7 +265,7 @@ class TopicsApi:
             disabled = KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
             deleted = await call.in_slices(self._undeleted(named, disabled))
         else:
-            if self.broker.rights is not None:
+            if self.broker.authorizer is not None:
                 named, denied = await call.in_slices(self._deletable(call, named))
                 refused += denied
             if self.broker.quotas.active:
@@ -296,8 +275,8 @@ class TopicsApi:
                     by_name = isinstance(topic, str)
                     name, topic_id = (topic, None) if by_name else (None, topic)
                     refused.append(TopicDeleted(topic, name, topic_id, *THROTTLED))  # type: ignore[arg-type]
-            deleted = await self._submit(
-                call, DeleteTopics(named), lambda error: self._undeleted(named, error)
+            deleted = await submit(
+                self.broker, call, DeleteTopics(named), lambda error: self._undeleted(named, error)
             )
         responses = await call.in_slices(
             collect(
@@ -339,8 +318,8 @@ class TopicsApi:
     ) -> Slices[tuple[list[TopicRef], list[TopicDeleted]]]:
         """Those that the client may delete. Of a topic by id that it may not even see the name is not
         told."""
-        rights, image = self.broker.rights, self.broker.image
-        if may(rights, call, DELETE, CLUSTER, quiet=True):
+        authorizer, image = self.broker.authorizer, self.broker.image
+        if may(authorizer, call, DELETE, CLUSTER, quiet=True):
             return topics, []
         allowed: list[TopicRef] = []
         denied: list[TopicDeleted] = []
@@ -354,8 +333,8 @@ class TopicsApi:
                     allowed.append(topic)
                     continue
                 name, topic_id = known.name, topic
-            visible = may(rights, call, DESCRIBE, TOPIC, name)
-            if visible and (image.topic(name) is None or may(rights, call, DELETE, TOPIC, name)):
+            visible = may(authorizer, call, DESCRIBE, TOPIC, name)
+            if visible and (image.topic(name) is None or may(authorizer, call, DELETE, TOPIC, name)):
                 allowed.append(topic)
             else:
                 shown = name if visible or topic_id is None else None
@@ -370,153 +349,6 @@ class TopicsApi:
             yield
         return results
 
-    # ------------------------------------------------------------------ leaders and replicas
-
-    async def elect_leaders(self, call: Call) -> Any:
-        request = call.request
-        election_type = request.election_type if call.version >= 1 else PREFERRED
-        wanted = None
-        if request.topic_partitions is not None:
-            wanted = await call.in_slices(self._partitions(request.topic_partitions))
-        error = ErrorCode.none
-        if not may(self.broker.rights, call, ALTER, CLUSTER):
-            error = CLUSTER_DENIED.code
-            results = await call.in_slices(_same_for_all(wanted or (), CLUSTER_DENIED))
-        elif election_type in (PREFERRED, UNCLEAN):
-            results = await self._submit(
-                call,
-                ElectLeaders(wanted, unclean=election_type == UNCLEAN),
-                lambda error: _same_for_all(wanted or (), error),
-            )
-        else:
-            error = ErrorCode.invalid_request
-            unknown = KafkaError(error, f"Unknown election type {election_type}")
-            results = await call.in_slices(_same_for_all(wanted or (), unknown))
-        elected = await call.in_slices(
-            self._by_topic(
-                call,
-                results,
-                "ReplicaElectionResult",
-                "topic",
-                "partition_result",
-                "PartitionResult",
-                "partition_id",
-            )
-        )
-        return call.answer(error_code=error, replica_election_results=elected)
-
-    def _partitions(self, topics: Any) -> Slices[list[TopicPartition]]:
-        partitions: list[TopicPartition] = []
-        for topic in topics:
-            yield
-            partitions += yield from collect(TopicPartition(topic.topic, index) for index in topic.partitions)
-        return partitions
-
-    async def alter_reassignments(self, call: Call) -> Any:
-        request = call.request
-        wanted = await call.in_slices(self._reassignments(request.topics))
-        allow = request.allow_replication_factor_change if call.version >= 1 else True
-        allowed = may(self.broker.rights, call, ALTER, CLUSTER)
-        if allowed:
-            results = await self._submit(
-                call,
-                AlterReassignments(wanted, allow),
-                lambda error: _same_for_all(
-                    (TopicPartition(name, index) for name, index, _ in wanted), error
-                ),
-            )
-        else:
-            partitions = [TopicPartition(name, index) for name, index, _ in wanted]
-            results = await call.in_slices(_same_for_all(partitions, CLUSTER_DENIED))
-        responses = await call.in_slices(
-            self._by_topic(
-                call,
-                results,
-                "ReassignableTopicResponse",
-                "name",
-                "partitions",
-                "ReassignablePartitionResponse",
-                "partition_index",
-            )
-        )
-        return call.answer(
-            allow_replication_factor_change=allow,
-            error_code=ErrorCode.none if allowed else CLUSTER_DENIED.code,
-            error_message=None if allowed else CLUSTER_DENIED.message,
-            responses=responses,
-        )
-
-    def _reassignments(self, topics: Any) -> Slices[list[tuple[str, int, tuple[int, ...] | None]]]:
-        wanted: list[tuple[str, int, tuple[int, ...] | None]] = []
-        for topic in topics:
-            yield
-            wanted += yield from collect(
-                (topic.name, partition.partition_index, partition.replicas) for partition in topic.partitions
-            )
-        return wanted
-
-    def _by_topic(
-        self,
-        call: Call,
-        results: dict[TopicPartition, Result],
-        structure: str,
-        name_field: str,
-        partitions_field: str,
-        partition_structure: str,
-        index_field: str,
-    ) -> Slices[tuple[Any, ...]]:
-        """The controller's flat results, grouped by topic as the response has them."""
-        grouped: dict[str, list[Any]] = {}
-        for (topic, index), result in results.items():
-            partition = call.make(
-                partition_structure,
-                error_code=result.error,
-                error_message=result.message,
-                **{index_field: index},
-            )
-            grouped.setdefault(topic, []).append(partition)
-            yield
-        topics = yield from collect(
-            call.make(structure, **{name_field: topic, partitions_field: tuple(partitions)})
-            for topic, partitions in grouped.items()
-        )
-        return topics
-
-    def list_reassignments(self, call: Call) -> Slices[Any]:
-        image = self.broker.image
-        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
-            denied = CLUSTER_DENIED
-            return call.answer(error_code=denied.code, error_message=denied.message, topics=())
-        wanted: set[TopicPartition] | None = None
-        if call.request.topics is not None:
-            wanted = set()
-            for topic in call.request.topics:
-                yield
-                for index in topic.partition_indexes:
-                    wanted.add(TopicPartition(topic.name, index))
-                    yield
-        grouped: dict[str, list[Any]] = {}
-        for partition in list(image.reassignments()):
-            yield
-            known = image.topics_by_id.get(partition.topic_id)
-            if known is not None and (
-                wanted is None or TopicPartition(known.name, partition.index) in wanted
-            ):
-                grouped.setdefault(known.name, []).append(
-                    call.make(
-                        "OngoingPartitionReassignment",
-                        partition_index=partition.index,
-                        replicas=partition.replicas,
-                        adding_replicas=partition.adding,
-                        removing_replicas=partition.removing,
-                    )
-                )
-        topics = yield from collect(
-            call.make("OngoingTopicReassignment", name=name, partitions=tuple(partitions))
-            for name, partitions in grouped.items()
-        )
-        return call.answer(error_code=ErrorCode.none, error_message=None, topics=topics)
-
 
 def _count_names(topics: Any) -> Slices[Counter[str]]:
     """How often each topic is named; whoever names one twice gets it refused."""
@@ -527,6 +359,16 @@ def _count_names(topics: Any) -> Slices[Counter[str]]:
     return times
 
 
-def _same_for_all(keys: Iterable[Key], error: KafkaError) -> Slices[dict[Key, Result]]:
+async def submit(
+    broker: Broker, call: Call, command: Command[Results], refused: Callable[[KafkaError], Slices[Results]]
+) -> Results:
+    """The controller's results; where it refuses the command as a whole, `refused` makes them of that."""
+    try:
+        return await broker.controller.submit(command, is_large=call.is_large)
+    except KafkaError as error:
+        return await call.in_slices(refused(error))
+
+
+def same_for_all(keys: Iterable[Key], error: KafkaError) -> Slices[dict[Key, Result]]:
     result = Result(error.code, error.message)
     return dict((yield from collect((key, result) for key in keys)))

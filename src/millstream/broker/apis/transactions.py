@@ -15,11 +15,9 @@ EndTxn 0-5
     2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE    5  bumps the epoch (KIP-890)
 WriteTxnMarkers 1-2
     1  flexible    2  the transaction version (KIP-1228)
-DescribeTransactions 0 (KIP-664)
-ListTransactions 0-2
-    0  KIP-664    1  by duration (KIP-994)    2  by a pattern of transactional ids (KIP-1152)
 
-Version 1 of each client API moves throttling to the client (KIP-219). TxnOffsetCommit is in `group_offsets`.
+Version 1 of each client API moves throttling to the client (KIP-219). TxnOffsetCommit is in `group_offsets`,
+what administrators ask is in `describe_transactions`.
 Left out: taking over a prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4
 does not serve either.
 """
@@ -27,28 +25,13 @@ does not serve either.
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Iterable, KeysView
-from functools import partial
+from collections.abc import KeysView
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.coordinators import regex
-from millstream.broker.coordinators.runtime import respond, wall_ms
-from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
-from millstream.broker.coordinators.transactions.transaction_records import (
-    STATE_OF_LABEL,
-    State,
-    Transaction,
-)
-from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
-from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
-from millstream.broker.partitions import INTERNAL_TOPICS
-from millstream.broker.rights import (
+from millstream.broker.authorizer import (
     ALTER,
     CLUSTER,
     CLUSTER_ACTION,
-    DESCRIBE,
     GROUP,
     IDEMPOTENT_WRITE,
     READ,
@@ -57,11 +40,15 @@ from millstream.broker.rights import (
     WRITE,
     may,
 )
-from millstream.patterns import InvalidPattern
+from millstream.broker.coordinators.runtime import respond
+from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
+from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
+from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
+from millstream.broker.partition import INTERNAL_TOPICS
 from millstream.wire.acls import Operation
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
-from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import Verdicts
@@ -71,7 +58,6 @@ Partitions = KeysView[TopicPartition]
 TWO_PHASE_COMMIT = 6  # the version of InitProducerId that brings it
 FIRST_FROM_BROKERS = 4  # AddPartitionsToTxn
 FIRST_THAT_BUMPS = 5  # EndTxn
-_FACTS = struct.Struct(">iqqh")  # timeout, start time, producer id, epoch
 
 
 class TransactionsApi:
@@ -89,8 +75,6 @@ class TransactionsApi:
             Api(25, "AddOffsetsToTxn", 0, 4, self.add_offsets),
             Api(26, "EndTxn", 0, 5, self.end),
             Api(27, "WriteTxnMarkers", 1, 2, self.write_markers),
-            Api(65, "DescribeTransactions", 0, 0, self.describe_transactions),
-            Api(66, "ListTransactions", 0, 2, self.list_transactions),
         ]
 
     # ------------------------------------------------------------------ InitProducerId
@@ -116,18 +100,18 @@ class TransactionsApi:
         return respond(answer, lambda outcome: self._identity(call, outcome))
 
     def _may_not_init(self, call: Call, two_phase: bool) -> ErrorCode | None:
-        rights, name = self.broker.rights, call.request.transactional_id
-        if rights is None:
+        authorizer, name = self.broker.authorizer, call.request.transactional_id
+        if authorizer is None:
             return None
         if name is None:  # an idempotent producer
-            allowed = may(rights, call, IDEMPOTENT_WRITE, CLUSTER, quiet=True)
-            allowed = allowed or rights.on_some_resource(call, WRITE, TOPIC)
+            allowed = may(authorizer, call, IDEMPOTENT_WRITE, CLUSTER, quiet=True)
+            allowed = allowed or authorizer.on_some_resource(call, WRITE, TOPIC)
             # Not allowed for sure: that is what the log shows.
-            if allowed or may(rights, call, IDEMPOTENT_WRITE, CLUSTER):
+            if allowed or may(authorizer, call, IDEMPOTENT_WRITE, CLUSTER):
                 return None
             return ErrorCode.cluster_authorization_failed
         wanted = [WRITE, Operation.TWO_PHASE_COMMIT] if two_phase else [WRITE]
-        if all(may(rights, call, operation, TRANSACTIONAL_ID, name) for operation in wanted):
+        if all(may(authorizer, call, operation, TRANSACTIONAL_ID, name) for operation in wanted):
             return None
         return ErrorCode.transactional_id_authorization_failed
 
@@ -147,13 +131,13 @@ class TransactionsApi:
     def add_partitions(self, call: Call) -> Slices[Any]:
         request = call.request
         if call.version >= FIRST_FROM_BROKERS:
-            if not may(self.broker.rights, call, CLUSTER_ACTION, CLUSTER):
+            if not may(self.broker.authorizer, call, CLUSTER_ACTION, CLUSTER):
                 refused = ErrorCode.cluster_authorization_failed
                 return call.answer(error_code=refused, results_by_transaction=())
             return (yield from self._add_batched(call))
         transactional_id = request.v3_and_below_transactional_id
         partitions = yield from _partitions(request.v3_and_below_topics)
-        if not may(self.broker.rights, call, WRITE, TRANSACTIONAL_ID, transactional_id):
+        if not may(self.broker.authorizer, call, WRITE, TRANSACTIONAL_ID, transactional_id):
             denied = ErrorCode.transactional_id_authorization_failed
             return (yield from self._added(call, dict.fromkeys(partitions, denied)))
         problems = yield from self._unusable(call, partitions, from_client=True)
@@ -234,7 +218,7 @@ class TransactionsApi:
             topic, index = partition
             known = image.topic(topic)
             if from_client and (
-                topic in INTERNAL_TOPICS or not may(self.broker.rights, call, WRITE, TOPIC, topic)
+                topic in INTERNAL_TOPICS or not may(self.broker.authorizer, call, WRITE, TOPIC, topic)
             ):
                 problems[partition] = ErrorCode.topic_authorization_failed
             elif known is None or image.partition(known.topic_id, index) is None:
@@ -246,10 +230,10 @@ class TransactionsApi:
 
     def add_offsets(self, call: Call) -> Any:
         """The group's partition of the offsets topic becomes part of the transaction."""
-        request, rights = call.request, self.broker.rights
-        if not may(rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        request, authorizer = call.request, self.broker.authorizer
+        if not may(authorizer, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
             return call.answer(error_code=ErrorCode.transactional_id_authorization_failed)
-        if not may(rights, call, READ, GROUP, request.group_id):
+        if not may(authorizer, call, READ, GROUP, request.group_id):
             return call.answer(error_code=ErrorCode.group_authorization_failed)
         partition = TopicPartition(OFFSETS_TOPIC, self.broker.groups.runtime.partition_for(request.group_id))
         answer = self.coordinator.add_partitions(
@@ -267,7 +251,7 @@ class TransactionsApi:
 
     def end(self, call: Call) -> Any:
         request = call.request
-        if not may(self.broker.rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        if not may(self.broker.authorizer, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
             return self._ended(call, Outcome(ErrorCode.transactional_id_authorization_failed))
         answer = self.coordinator.end(
             request.transactional_id,
@@ -292,8 +276,8 @@ class TransactionsApi:
         coordinates."""
         found: dict[int, Verdicts] = {}
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
-        allowed = may(self.broker.rights, call, ALTER, CLUSTER, quiet=True) or may(
-            self.broker.rights, call, CLUSTER_ACTION, CLUSTER
+        allowed = may(self.broker.authorizer, call, ALTER, CLUSTER, quiet=True) or may(
+            self.broker.authorizer, call, CLUSTER_ACTION, CLUSTER
         )
         for wanted in call.request.markers:
             yield
@@ -347,94 +331,6 @@ class TransactionsApi:
             yield
         return call.answer(markers=tuple(markers))
 
-    # ------------------------------------------------------------------ DescribeTransactions
-
-    def describe_transactions(self, call: Call) -> Slices[Any]:
-        """Packed by hand: kio has no way to say that a transaction has not begun (-1)."""
-        transactional_ids = call.request.transactional_ids
-        out = [b"\0\0\0\0", uvarint(len(transactional_ids) + 1)]
-        for transactional_id in transactional_ids:
-            try:
-                if not may(self.broker.rights, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id):
-                    raise KafkaError(ErrorCode.transactional_id_authorization_failed)
-                found = self.coordinator.describe(transactional_id)
-                shown = [
-                    partition
-                    for partition in sorted(found.partitions)
-                    if may(self.broker.rights, call, DESCRIBE, TOPIC, partition[0], quiet=True)
-                ]
-                out.append(_described(transactional_id, found, shown))
-            except KafkaError as error:
-                out.append(_undescribed(transactional_id, error.code))
-            yield
-        out.append(b"\0")
-        pack = partial(_packed, call, out)
-        return pack if call.is_large else pack()
-
-    # ------------------------------------------------------------------ ListTransactions
-
-    async def list_transactions(self, call: Call) -> Any:
-        request = call.request
-        known, unknown = await call.in_slices(_state_filters(request.state_filters))
-        pattern = request.transactional_id_pattern if call.version >= 2 else None
-        try:
-            found = await call.in_slices(self._listed(call, known))
-            if pattern:
-                ids = await regex.matching_in_helper(pattern, (each.transactional_id for each in found))
-                found = [each for each in found if each.transactional_id in ids]
-        except KafkaError as error:
-            return call.answer(error_code=error.code, unknown_state_filters=(), transaction_states=())
-        except InvalidPattern:
-            error_code = ErrorCode.invalid_regular_expression
-            return call.answer(error_code=error_code, unknown_state_filters=(), transaction_states=())
-        states = await call.in_slices(
-            collect(
-                call.make(
-                    "TransactionState",
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
-                    transaction_state=each.state.label,
-                )
-                for each in found
-            )
-        )
-        return call.answer(
-            error_code=ErrorCode.none, unknown_state_filters=unknown, transaction_states=states
-        )
-
-    def _listed(self, call: Call, states: set[State]) -> Slices[list[Transaction]]:
-        request = call.request
-        duration_ms = request.duration_filter if call.version >= 1 else -1
-        producer_ids = set((yield from collect(request.producer_id_filters)))
-        now_ms = wall_ms()
-        found = []
-        for each in self.coordinator.all():
-            if (
-                (not request.state_filters or each.state in states)
-                and (not producer_ids or each.producer_id in producer_ids)
-                and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
-                and may(
-                    self.broker.rights, call, DESCRIBE, TRANSACTIONAL_ID, each.transactional_id, quiet=True
-                )
-            ):
-                found.append(each)
-            yield
-        return found
-
-
-def _state_filters(labels: Iterable[str]) -> Slices[tuple[set[State], tuple[str, ...]]]:
-    """The states that are asked for, and the names of which there is no state."""
-    states: set[State] = set()
-    unknown: dict[str, None] = {}
-    for label in labels:
-        state = STATE_OF_LABEL.get(label)
-        if state is None:
-            unknown[label] = None
-        else:
-            states.add(state)
-        yield
-    return states, tuple(unknown)
-
 
 def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
     """PRODUCER_FENCED came with version `since` of the request; before, the same was called
@@ -481,40 +377,3 @@ def _results(call: Call, verdicts: Verdicts) -> Slices[tuple[Any, ...]]:
         ("AddPartitionsToTxnTopicResult", "results_by_partition"),
         ("AddPartitionsToTxnPartitionResult", "partition_error_code"),
     )
-
-
-def _described(
-    transactional_id: str, transaction: Transaction, partitions: Iterable[tuple[str, int]]
-) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    out = [
-        struct.pack(">h", 0),
-        _text(transactional_id),
-        _text(transaction.state.label),
-        _FACTS.pack(
-            transaction.timeout_ms, transaction.started_ms, transaction.producer_id, transaction.epoch
-        ),
-        uvarint(len(topics) + 1),
-    ]
-    for topic, indexes in topics.items():
-        out.append(_text(topic) + uvarint(len(indexes) + 1))
-        out.append(struct.pack(f">{len(indexes)}i", *indexes) + b"\0")
-    out.append(b"\0")
-    return b"".join(out)
-
-
-def _packed(call: Call, parts: list[bytes]) -> bytes:
-    return call.codec.pack(call.correlation_id, b"".join(parts))
-
-
-def _undescribed(transactional_id: str, error: ErrorCode) -> bytes:
-    return (
-        struct.pack(">h", error) + _text(transactional_id) + _text("") + _FACTS.pack(0, 0, 0, 0) + b"\x01\0"
-    )
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return uvarint(len(raw) + 1) + raw

@@ -23,7 +23,7 @@ from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.broker.audit import requests
-from millstream.broker.rights import camel_case
+from millstream.broker.authorizer import camel_case
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:

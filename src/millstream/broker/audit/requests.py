@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from millstream.broker.rights import camel_case
+from millstream.broker.authorizer import camel_case
 from millstream.wire.acls import Operation, PatternType, Permission, ResourceType
 from millstream.wire.errors import ErrorCode
 

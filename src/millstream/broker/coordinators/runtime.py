@@ -34,7 +34,7 @@ from millstream.wire.record_walk import keys_and_values
 from millstream.wire.records import Record, encode_batch
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.server import Broker
 
 Result = TypeVar("Result")

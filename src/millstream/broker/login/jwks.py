@@ -43,7 +43,7 @@ class Jwks:
         self._tried_at = float("-inf")
         self._lock = threading.Lock()
         self._reading: threading.Event | None = None  # set when the keys that are being read are there
-        self._place = threading.Semaphore(1)  # for a login that waits
+        self._waiter = threading.Semaphore(1)  # held by the one login that waits
 
     def verify(self, header: dict[str, Any], signed: bytes, signature: bytes) -> None:
         algorithm = header.get("alg")
@@ -72,11 +72,11 @@ class Jwks:
         return found
 
     def _wait(self, reading: threading.Event) -> None:
-        if self._place.acquire(blocking=False):
+        if self._waiter.acquire(blocking=False):
             try:
                 reading.wait(WAIT)
             finally:
-                self._place.release()
+                self._waiter.release()
 
     def _find(self, kid: object) -> dict[str, Any] | None:
         if kid is None and len(self._keys) == 1:

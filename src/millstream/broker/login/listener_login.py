@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from millstream.broker.login.jwks import Jwks
     from millstream.broker.network.buffer_budget import BufferBudget
     from millstream.broker.network.connection import Connection
-    from millstream.broker.network.failures import LoginFailures
     from millstream.broker.network.listener import ListenerContext
+    from millstream.broker.network.login_failures import LoginFailures
     from millstream.settings.resolve import BrokerSettings
 
     KeysByUrl = dict[tuple[str, float], Jwks]  # and by how often they are read again

@@ -8,26 +8,25 @@ beginnings; where several do, a thread helps (`receiver`).
 
 One request at a time. Until the response to a request has been handed to the kernel, the next frame is not
 looked at, so that a client that does not read its responses stops itself. A handler that cannot answer at
-once (long poll, waiting for a write to be durable) parks the connection and resumes it later.
+once (long poll, waiting for a write to be durable) parks the connection and resumes it later. What it waits
+for may take the frames that follow (`ProduceQueue`), and then answers them in their order.
 
-Writing. A response is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache
-to the socket by sendfile. `MSG_MORE` keeps header and records in one TCP segment.
-
-TLS has a subclass of its own (`tls_connection`), which replaces what touches the socket.
+Writing is in `response_writer`. TLS has a subclass of its own (`tls_connection`), which replaces what touches
+the socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.broker.network.buffer_budget import KeptFrame
-from millstream.broker.network.file_range import FileRange, Part, release
+from millstream.broker.network.file_range import Part, release
+from millstream.broker.network.response_writer import ResponseWriter
 from millstream.wire.primitives import INT32
 
 if TYPE_CHECKING:
@@ -39,10 +38,8 @@ logger = logging.getLogger("millstream.network")
 
 ANONYMOUS = "User:ANONYMOUS"
 SCRATCH_SIZE = 256 * 1024
-HOLD_BELOW = 4096  # larger responses are sent at once
 LARGE_REQUEST = 8 * 1024  # whose responses are sent at once
 FRAMES_PER_TURN = 64  # before the other connections have their turn
-BYTES_PER_TURN = 4 * 1024 * 1024
 FIRST_BUFFER = 8 * 1024  # for an unfinished frame; doubled as its bytes arrive
 KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next large frame
 
@@ -50,37 +47,26 @@ _scratch = bytearray(SCRATCH_SIZE)
 _scratch_view = memoryview(_scratch)
 
 
-class Connection:
+class Connection(ResponseWriter):
     __slots__ = (
         "_buffer",
         "_filled",
-        "_held",
-        "_hold",
         "_muted",
-        "_out",
         "_poller",
         "_receiving",
-        "_writing",
         "bytes_in",
-        "bytes_out",
         "certified",
         "client_host",
         "client_id",
-        "closed",
         "context",
         "dispatcher",
         "fast_path",
-        "fd",
         "front",
-        "last_active",
-        "loop",
-        "parked",
         "peer",
         "pending",
         "principal",
         "requests",
         "session",
-        "sock",
         "software",
     )
 
@@ -146,7 +132,7 @@ class Connection:
 
     def readable(self) -> None:
         """There is something to read, or the peer has closed."""
-        if self.parked or self._out:
+        if (self.parked or self._out) and not self._pipelines():
             self._notice_hangup()
             return
         filled = self._filled
@@ -305,8 +291,16 @@ class Connection:
                 return end
             start = at + 4
             stop = start + size
-            if stop > end or self.parked or self._out:
+            if stop > end or self._out:
                 break
+            if self.parked:
+                if not self._pipelines() or not self.pending.take(view, start, stop):  # type: ignore[attr-defined]
+                    break
+                at = stop
+                self.requests += 1
+                if self.closed:
+                    return end
+                continue
             if not turns:
                 self.loop.call_soon(self._continue)
                 break
@@ -336,7 +330,7 @@ class Connection:
             return
         if self._filled:
             self._drain()
-        if self._muted and not (self.closed or self.parked or self._out):
+        if self._muted and not (self.closed or ((self.parked or self._out) and not self._pipelines())):
             self._muted = False
             self._poller.watch(self)
 
@@ -359,111 +353,36 @@ class Connection:
         budget.holders.discard(self)
         return KeptFrame(frame, budget, len(buffer))
 
+    @property
+    def may_pipeline(self) -> bool:
+        """Whether a request may be written before the one ahead of it is answered: unless a quota or a login
+        has to look at it first."""
+        dispatcher = self.dispatcher
+        return self.front is dispatcher and not dispatcher.metered
+
+    def _pipelines(self) -> bool:
+        """Whether what this parked connection waits for takes more."""
+        return not self._out and getattr(self.pending, "takes_more", False)
+
+    def send_with_others(self, data: bytes) -> None:
+        """Send a response at the end of the turn, in one piece with what else is answered in it."""
+        if self._out:
+            self._out.append(data)
+            return
+        self._held.append(data)
+        if len(self._held) == 1:
+            self._poller.send_later(self)
+
+    def at_end_of_turn(self, work: Callable[[], None]) -> None:
+        """Do this when all that has arrived is handled; now, if that is over."""
+        self._poller.at_end(work)
+
     def resume(self) -> None:
         """The parked request has been answered (or needs no answer)."""
         self.parked = False
         self.pending = None
         if self._filled or self._muted:
             self.loop.call_soon(self._continue)
-
-    # ------------------------------------------------------------------ writing
-
-    def _send(self, data: bytes | bytearray | memoryview, more: bool) -> int:
-        try:
-            return self.sock.send(data, socket.MSG_MORE if more else 0)
-        except (BlockingIOError, InterruptedError):
-            return 0
-
-    def _send_file(self, part: FileRange) -> int:
-        try:
-            return os.sendfile(self.fd, part.segment.fd, part.position, part.size)
-        except (BlockingIOError, InterruptedError):
-            return 0
-
-    def send(self, data: bytes) -> None:
-        """Send a response that is one piece, as most are."""
-        if self._out:
-            self._out.append(data)
-        elif self._hold and not self.parked and len(data) <= HOLD_BELOW:
-            self._held.append(data)
-        elif self._held:
-            self._held.append(data)
-            self.send_held()
-        else:
-            self._send_now(data)
-
-    def send_held(self) -> None:
-        """Send the responses that were kept for the end of the turn."""
-        self._hold = False
-        held = self._held
-        if held and not self.closed:
-            self._held = []
-            self._send_now(held[0] if len(held) == 1 else b"".join(held))
-
-    def _send_now(self, data: bytes) -> None:
-        try:
-            sent = self._send(data, False)
-        except OSError:
-            self.close()
-            return
-        self.bytes_out += sent
-        if sent < len(data):
-            self._out.append(memoryview(data)[sent:])
-            self._wait_writable()
-
-    def send_parts(self, parts: Sequence[Part]) -> None:
-        """Send a response with file ranges in it, which are released when they are sent."""
-        if self._held:
-            self._out.extend(self._held)
-            self._held = []
-        self._out.extend(parts)
-        if not self._writing:
-            self._flush()
-
-    def _flush(self) -> None:
-        out = self._out
-        sent_now = 0
-        try:
-            while out:
-                part = out[0]
-                if sent_now >= BYTES_PER_TURN:
-                    break
-                if isinstance(part, FileRange):
-                    sent = self._send_file(part)
-                    sent_now += sent
-                    if sent < part.size:
-                        if sent == 0 and os.fstat(part.segment.fd).st_size < part.position + part.size:
-                            self.close("the segment became shorter than the response that was being sent")
-                            return
-                        part.position += sent
-                        part.size -= sent
-                        break  # the socket is full: another try would only fail
-                    out.popleft()
-                    part.release()
-                else:
-                    sent = self._send(part, len(out) > 1)
-                    sent_now += sent
-                    if sent < len(part):
-                        out[0] = memoryview(part)[sent:]
-                        break
-                    out.popleft()
-        except OSError:
-            self.close()
-            return
-        if sent_now:
-            self.bytes_out += sent_now
-            self.last_active = self.loop.time()
-        if out:
-            self._wait_writable()
-        elif self._writing:
-            self._writing = False
-            self.loop.remove_writer(self.fd)
-            self._continue()
-
-    def _wait_writable(self) -> None:
-        if not self._writing:
-            self._writing = True
-            self.loop.add_writer(self.fd, self._flush)
 
     # ------------------------------------------------------------------ the end
 
@@ -493,9 +412,11 @@ class Connection:
         self._out.clear()
         self._drop_buffer()
         pending, self.pending = self.pending, None
-        cancel = getattr(pending, "cancel", None)
-        if cancel is not None:
-            cancel()
+        fast_path, self.fast_path = self.fast_path, None
+        for each, end in ((pending, "cancel"), (fast_path, "leave")):
+            ended = getattr(each, end, None)
+            if ended is not None:
+                ended()
         # While the receiving thread is at work, the socket's number must not be given to another.
         if not self._receiving:
             self._close_socket()

@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millstream.broker.tls.certificate import read_certificate
-from millstream.broker.tls.principal_mapping import NoRuleMatches
+from millstream.settings.principal_mapping import NoRuleMatches
+from millstream.wire.certificate import read_certificate
 
 if TYPE_CHECKING:
     from millstream.broker.tls.stores import Material

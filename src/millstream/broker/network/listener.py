@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.broker.network.dispatch import Dispatcher
-    from millstream.broker.network.failures import LoginFailures
     from millstream.broker.network.handshakes import Handshake
+    from millstream.broker.network.login_failures import LoginFailures
     from millstream.broker.security import Security
     from millstream.broker.tls.listener_tls import ListenerTls
 

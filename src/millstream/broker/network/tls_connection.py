@@ -165,12 +165,8 @@ class TlsConnection(Connection):
         if sent_now:
             self.bytes_out += sent_now
             self.last_active = self.loop.time()
-        if out:
-            self._wait_writable()
-        elif self._writing:
-            self._writing = False
-            self.loop.remove_writer(self.fd)
-            self._continue()
+        if out or self._writing:
+            self._wait_or_continue()
 
     def _gather(self, limit: int) -> int:
         """Copy the next bytes of the response into the shared buffer; 0 if a file is shorter than it was."""

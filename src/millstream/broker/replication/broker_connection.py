@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 import struct
 from collections import deque
@@ -84,7 +85,13 @@ class _Pending(NamedTuple):
     correlation_id: int
     read: Callable[[memoryview], Any]
     future: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+    patience: float
+    deadline: float
+
+
+# What `read` returns where it has sent another request in the place of the one that is answered, for the same
+# future.
+ASKED_AGAIN = object()
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -99,6 +106,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._client_id = client_id.encode()
         self._next_id = 0
         self._pending: deque[_Pending] = deque()
+        self._watchdog: asyncio.TimerHandle | None = None  # looks for answers that are late
+        self._watched_until = math.inf
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(FIRST_BUFFER)
         self._view = memoryview(self._buffer)
@@ -141,10 +150,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         body: Sequence[Buffer],
         read: Callable[[memoryview], Any] = bytes,
         within: float | None = None,
+        future: asyncio.Future[Any] | None = None,
     ) -> asyncio.Future[Any]:
         """Send a request whose body is packed. The future has what `read` makes of the response, which it is
-        given from after the correlation id on. A view of it is good until the next response arrives."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        given from after the correlation id on. A view of it is good until the next response arrives.
+
+        `read` may send the next request of a series itself, with the future of the first, and return
+        ASKED_AGAIN: whoever waits is not woken in between."""
+        if future is None:
+            future = self._loop.create_future()
         if self.closed or self._transport is None:
             future.set_exception(Unreachable(f"the connection to the broker at {self.address} is closed"))
             return future
@@ -158,8 +172,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         header = request_header(key, version, correlation_id, self._client_id, flexible)
         size = len(header) + sum(len(part) for part in body)
         patience = self.timeout if within is None else within
-        timer = self._loop.call_later(patience, self._timed_out, future, patience)
-        self._pending.append(_Pending(correlation_id, read, future, timer))
+        now = self._loop.time()
+        deadline = now + patience
+        if deadline < self._watched_until:
+            self._watch(deadline, now)
+        self._pending.append(_Pending(correlation_id, read, future, patience, deadline))
         self._transport.write(b"".join((_SIZE.pack(size), header, *body)))
         return future
 
@@ -214,20 +231,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise Unreachable(f"the broker at {self.address} answered something that was not asked")
         pending = self._pending.popleft()
-        pending.timer.cancel()
         if pending.future.done():  # whoever asked has given up
             return
         try:
-            pending.future.set_result(pending.read(body))
-        except KafkaError as error:
-            pending.future.set_exception(error)
+            result = pending.read(body)
+            if result is not ASKED_AGAIN:
+                pending.future.set_result(result)
         except Exception as error:
-            pending.future.set_exception(
-                KafkaError(
+            if pending.future.done():
+                return
+            if not isinstance(error, KafkaError):
+                error = KafkaError(
                     ErrorCode.unknown_server_error,
                     f"the response of the broker at {self.address} makes no sense ({error})",
                 )
-            )
+            pending.future.set_exception(error)
 
     def eof_received(self) -> bool:
         return False
@@ -238,19 +256,37 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def _timed_out(self, future: asyncio.Future[Any], patience: float) -> None:
+    def _watch(self, deadline: float, now: float) -> None:
+        """One timer for the connection: requests come and go much faster than they time out."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watched_until = deadline
+        self._watchdog = self._loop.call_later(deadline - now, self._look_for_late_answers)
+
+    def _look_for_late_answers(self) -> None:
+        self._watchdog, self._watched_until = None, math.inf
+        now = self._loop.time()
+        late = [each for each in self._pending if each.deadline <= now]
+        if late:
+            self._timed_out(late[0])
+        elif self._pending:
+            self._watch(min(each.deadline for each in self._pending), now)
+
+    def _timed_out(self, late: _Pending) -> None:
         """A request has waited too long. What was sent behind it will not be answered before it is."""
-        if not future.done():
-            future.set_exception(
-                TimedOut(f"the broker at {self.address} did not answer within {patience:g} s")
+        if not late.future.done():
+            late.future.set_exception(
+                TimedOut(f"the broker at {self.address} did not answer within {late.patience:g} s")
             )
         self._fail(Unreachable(f"the broker at {self.address} does not answer"))
 
     def _fail(self, error: KafkaError) -> None:
         self.closed = True
         pending, self._pending = self._pending, deque()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
         for each in pending:
-            each.timer.cancel()
             if not each.future.done():
                 each.future.set_exception(error)
         if self._transport is not None:

@@ -20,7 +20,7 @@ from millstream.cluster.commands import LOST_DIRECTORY, ReplicasFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger("millstream.replication")

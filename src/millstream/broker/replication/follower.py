@@ -42,6 +42,7 @@ class ReplicaLog(Protocol):
     start_offset: int
     end_offset: int
     high_watermark: int
+    flushes: bool  # flush.messages or flush.ms are set
 
     def last_epoch(self) -> int: ...
     def epoch_end(self, epoch: int) -> tuple[int, int]: ...

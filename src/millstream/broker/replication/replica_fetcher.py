@@ -1,7 +1,9 @@
 """The loop that follows one leader: one connection, one fetch under way.
 
 What to ask for and what to do with the answers is decided by `Follower`. This loop connects, sends, waits,
-and backs off by `replica.fetch.backoff.ms` when the leader is away or refuses a partition. When the
+and backs off by `replica.fetch.backoff.ms` when the leader is away or refuses a partition. An answer of
+records and high watermarks, as nearly all are, is taken in and followed by the next fetch where it arrives,
+in the connection's callback: the loop itself sleeps until there is something else to do. When the
 partitions to follow change while a fetch waits at the leader, it is hurried: any further request makes the
 leader answer.
 """
@@ -14,13 +16,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from millstream.broker.replication.broker_connection import ASKED_AGAIN
 from millstream.broker.replication.follower import Follower, Outcome
 from millstream.wire import replica_fetch
 from millstream.wire.errors import KafkaError
-from millstream.wire.replica_fetch import FetchedAll, Key, pack_replica_fetch, read_replica_fetch
+from millstream.wire.replica_fetch import Key, pack_replica_fetch, read_replica_fetch
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.replication.broker_connection import BrokerConnection
     from millstream.broker.server import Broker
 
@@ -44,6 +47,9 @@ class ReplicaFetcher:
         self._waiting = False  # a fetch is at the leader
         self._hurried = False
         self._retry: asyncio.TimerHandle | None = None
+        self._series: asyncio.Future[Outcome] | None = None  # of the fetch that is at the leader
+        self._settings: object = None  # of which these are
+        self._limits: dict[str, int] = {}
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"replica-fetcher-{broker.node_id}-{leader_id}"
         )
@@ -106,38 +112,68 @@ class ReplicaFetcher:
             await self._fetch(self._connection)
 
     async def _fetch(self, connection: BrokerConnection) -> None:
-        request = self.follower.request()
-        if request is None:
+        """Fetch for as long as nothing but records and high watermarks comes; then see to what else did."""
+        answer = self._ask(connection)
+        if answer is None:
             return
-        settings, controller = self.broker.settings, self.broker.controller
-        body = pack_replica_fetch(
-            request,
-            self.broker.node_id,
-            controller.broker_epoch,
-            max_wait_ms=settings.integer("replica.fetch.wait.max.ms"),
-            min_bytes=settings.integer("replica.fetch.min.bytes"),
-            max_bytes=settings.integer("replica.fetch.response.max.bytes"),
-            partition_max_bytes=settings.integer("replica.fetch.max.bytes"),
-        )
-        take = partial(self._take, request)
-        self._waiting, self._hurried = True, False
+        self._waiting = True
         try:
-            # The answer is taken in as it arrives: its records are in the connection's buffer only then.
-            outcome = await connection.send(replica_fetch.API_KEY, replica_fetch.VERSION, True, [body], take)
+            outcome = await answer
         finally:
             self._waiting = False
         await self._after(outcome)
 
-    def _take(self, request: replica_fetch.ReplicaFetch, body: memoryview) -> Outcome:
-        answer: FetchedAll = read_replica_fetch(body)
-        return self.follower.answered(request, answer)
+    def _ask(
+        self, connection: BrokerConnection, series: asyncio.Future[Outcome] | None = None
+    ) -> asyncio.Future[Outcome] | None:
+        request = self.follower.request()
+        if request is None:
+            return None
+        settings = self.broker.settings
+        if settings is not self._settings:
+            self._settings = settings
+            number = settings.integer
+            self._limits = {
+                "max_wait_ms": number("replica.fetch.wait.max.ms"),
+                "min_bytes": number("replica.fetch.min.bytes"),
+                "max_bytes": number("replica.fetch.response.max.bytes"),
+                "partition_max_bytes": number("replica.fetch.max.bytes"),
+            }
+        body = pack_replica_fetch(
+            request, self.broker.node_id, self.broker.controller.broker_epoch, **self._limits
+        )
+        take = partial(self._take, connection, request)
+        self._hurried = False
+        # The answer is taken in as it arrives: its records are in the connection's buffer only then.
+        self._series = connection.send(
+            replica_fetch.API_KEY, replica_fetch.VERSION, True, [body], take, None, series
+        )
+        return self._series
 
-    async def _after(self, outcome: Outcome) -> None:
+    def _take(
+        self, connection: BrokerConnection, request: replica_fetch.ReplicaFetch, body: memoryview
+    ) -> object:
+        outcome = self.follower.answered(request, read_replica_fetch(body))
+        if outcome.failed or not self.broker.throttles.follower.unlimited or self.follower.idle:
+            return outcome
+        for followed in outcome.grown:
+            if followed.log.flushes:
+                return outcome
+        # What nearly always comes: the next fetch leaves before anybody else has a turn.
+        self._stored(outcome)
+        if self._ask(connection, self._series) is None:
+            return Outcome()
+        return ASKED_AGAIN
+
+    def _stored(self, outcome: Outcome) -> None:
         self.bytes_in += outcome.bytes
         for followed in outcome.committed:
             partition = self.partitions.get(followed.key)
             if partition is not None and partition.commit_waiters:
                 partition.wake_consumers()
+
+    async def _after(self, outcome: Outcome) -> None:
+        self._stored(outcome)
         for followed in outcome.grown:
             # flush.messages and flush.ms: what the next fetch says we have must be synced.
             partition = self.partitions.get(followed.key)

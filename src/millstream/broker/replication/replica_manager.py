@@ -23,7 +23,7 @@ from millstream.cluster.commands import AlterPartition, IsrProposal
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.server import Broker
     from millstream.cluster.metadata_records import Partition as PartitionRecord
 

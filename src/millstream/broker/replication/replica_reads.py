@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from millstream.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.wire.fetch import FetchPartition
 
 Verdict = tuple[ErrorCode, tuple[int, int] | None]  # what is wrong, and where the logs diverge

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from crc32c import crc32c
-
 from millstream.broker.telemetry.subscriptions import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription
+from millstream.wire.checksum import crc32c
 from millstream.wire.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from millstream.wire.errors import ErrorCode, KafkaError
 

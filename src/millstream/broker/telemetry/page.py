@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.broker.metrics import Page
+    from millstream.broker.metrics.page import Page
     from millstream.broker.telemetry.manager import Telemetry
 
 

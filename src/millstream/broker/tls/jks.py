@@ -15,6 +15,8 @@ import hashlib
 import hmac
 import struct
 
+from millstream.wire.certificate import der_elements
+
 MAGIC = b"\xfe\xed\xfe\xed"
 _KEY, _TRUSTED = 1, 2
 _SALT = _DIGEST = 20
@@ -97,15 +99,10 @@ def _sha1(data: bytes) -> bytes:
 
 def _der(data: bytes, tag: int) -> tuple[bytes, bytes]:
     """The content of the first DER element, and what follows it."""
-    if data[0] != tag:
+    element = next(der_elements(data), None)
+    if element is None or element.tag != tag:
         raise ValueError("a private key is not in the form that JKS has")
-    size, at = data[1], 2
-    if size & 0x80:
-        at += size & 0x7F
-        size = int.from_bytes(data[2:at], "big")
-    if at + size > len(data):
-        raise IndexError(size)
-    return data[at : at + size], data[at + size :]
+    return element.content, data[len(element.whole) :]
 
 
 def _pem(name: str, der: bytes) -> str:

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.broker.tls import jks
-from millstream.broker.tls.certificate import Certificate, read_certificate
-from millstream.broker.tls.principal_mapping import PrincipalMapping
+from millstream.settings.principal_mapping import PrincipalMapping
 from millstream.settings.resolve import BrokerSettings
 from millstream.settings.values import InvalidSetting
+from millstream.wire.certificate import Certificate, read_certificate
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _JCEKS = b"\xce\xce\xce\xce"

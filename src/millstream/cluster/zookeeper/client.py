@@ -249,7 +249,9 @@ class Client:
         made = ""
         for part in filter(None, whole.split("/")):
             made += f"/{part}"
-            body = protocol.create(made, b"", 0, self.acl if len(made) > len(chroot.chroot) else ANYBODY)
+            # Other clusters may have their chroots beside ours; what is in ours is ours alone.
+            acl = self.acl if len(made) >= len(chroot.chroot) else ANYBODY
+            body = protocol.create(made, b"", 0, acl)
             with contextlib.suppress(NodeExists):
                 await self._call(protocol.CREATE, body, _nothing, made)
 

@@ -122,27 +122,27 @@ def decode_chunk(parts: Sequence[bytes]) -> bytes:
         raise StoreError(f"a chunk of {SNAPSHOT} cannot be read: {problem}") from problem
 
 
-class Home(NamedTuple):
-    """The data folder of a broker: its id, which a copy shares, and its place, which only one process at a
-    time can hold locked. A place of '' is unknown."""
+class FolderIdentity(NamedTuple):
+    """Which data folder a broker runs on: by its id, which a copy shares, and by its inode, which only one
+    process at a time can hold locked. An inode of '' is unknown."""
 
     directory_id: str
-    place: str = ""
+    inode: str = ""
 
 
-def encode_member(home: Home, data: bytes) -> bytes:
-    head = {"format": FORMAT, "directory": home.directory_id, "place": home.place}
+def encode_member(folder: FolderIdentity, data: bytes) -> bytes:
+    head = {"format": FORMAT, "directory": folder.directory_id, "inode": folder.inode}
     return json.dumps(head).encode() + b"\n" + data
 
 
-def decode_member(node: bytes) -> tuple[Home, bytes]:
-    """Where the process that registered lives, and what it said of itself."""
+def decode_member(node: bytes) -> tuple[FolderIdentity, bytes]:
+    """The folder of the process that registered, and what it said of itself."""
     head, _, data = node.partition(b"\n")
     try:
         found = json.loads(head)
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}, this version knows {FORMAT}")
-        return Home(str(found["directory"]), str(found.get("place", ""))), data
+        return FolderIdentity(str(found["directory"]), str(found.get("inode", ""))), data
     except (ValueError, KeyError, TypeError) as problem:
         raise StoreError(f"a registration in {BROKERS} cannot be read: {problem!r}") from problem
 

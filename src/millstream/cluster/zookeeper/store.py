@@ -62,9 +62,9 @@ PAUSE = 0.1  # before something that ZooKeeper refused for no known reason is tr
 class ZooKeeperStore:
     """A `MetadataStore` in ZooKeeper. The client has been started; the store closes it."""
 
-    def __init__(self, client: Client, directory_id: str, place: str = "") -> None:
+    def __init__(self, client: Client, directory_id: str, inode: str = "") -> None:
         self._client = client
-        self._home = layout.Home(directory_id, place)
+        self._folder = layout.FolderIdentity(directory_id, inode)
         self._writer = uuid.uuid4()
         self.writer = str(self._writer)
         self._attempts = itertools.count(1)
@@ -78,9 +78,9 @@ class ZooKeeperStore:
         self._closing = False
 
     @classmethod
-    async def open(cls, client: Client, directory_id: str, place: str = "") -> "ZooKeeperStore":
+    async def open(cls, client: Client, directory_id: str, inode: str = "") -> "ZooKeeperStore":
         """Makes the nodes that every store needs."""
-        store = cls(client, directory_id, place)
+        store = cls(client, directory_id, inode)
         for path in (LOG, SNAPSHOT, BROKERS, ELECTIONS):
             await store._again(lambda path=path: client.ensure(path))  # type: ignore[misc]
         return store
@@ -262,7 +262,7 @@ class ZooKeeperStore:
 
     async def register(self, broker_id: int, data: bytes) -> int:
         path = f"{BROKERS}/{broker_id}"
-        content = layout.encode_member(self._home, data)
+        content = layout.encode_member(self._folder, data)
         in_doubt = False  # whether a node of our session may be the result of this very call
         deadline = self._deadline()
         given_up = math.inf  # when a node that may be a leftover has outlived every session
@@ -304,19 +304,19 @@ class ZooKeeperStore:
         folder locked, as we have now."""
         ours = {session.id} if self._registered is None else {session.id, self._registered.id}
         try:
-            home, _ = layout.decode_member(node.data)
+            folder, _ = layout.decode_member(node.data)
         except StoreError:
             return False
-        return node.stat.ephemeral_owner in ours or (bool(home.place) and home == self._home)
+        return node.stat.ephemeral_owner in ours or (bool(folder.inode) and folder == self._folder)
 
     async def _until_gone(self, broker_id: int, node: Node, given_up: float) -> None:
         """The folder has the same id but was elsewhere, or before a reboot: its broker may be dead, and then
         its session ends. A copy of a folder in use does not end. Raises IdTaken."""
         try:
-            home, _ = layout.decode_member(node.data)
+            folder, _ = layout.decode_member(node.data)
         except StoreError:
-            home = layout.Home("")
-        if home.directory_id != self._home.directory_id:
+            folder = layout.FolderIdentity("")
+        if folder.directory_id != self._folder.directory_id:
             raise IdTaken(
                 f"broker id {broker_id} is registered by another running broker; "
                 "give this one an id of its own (broker.id)"
@@ -335,7 +335,7 @@ class ZooKeeperStore:
         self._check_open()
         if self._broker_id is None or self._registered is None:
             raise StoreError("update before register")
-        path, content = f"{BROKERS}/{self._broker_id}", layout.encode_member(self._home, data)
+        path, content = f"{BROKERS}/{self._broker_id}", layout.encode_member(self._folder, data)
         try:
             node = await self._again(lambda: self._client.get(path))
             if node.stat.ephemeral_owner != self._registered.id:
@@ -393,8 +393,8 @@ class ZooKeeperStore:
                 log.warning("cannot become the controller, trying again: %s", problem)
                 await asyncio.sleep(PAUSE)
 
-    async def depose(self, broker_id: int) -> None:
-        await self._again(lambda: election.depose(self._client, broker_id))
+    async def depose(self, broker_id: int, epoch: int) -> None:
+        await self._again(lambda: election.depose(self._client, broker_id, epoch))
 
     async def _is_registered(self) -> bool:
         """Whether the present session is the one of the registration; waits for that if it is not."""

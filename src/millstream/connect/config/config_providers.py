@@ -56,4 +56,5 @@ def _look_up(kind: str, path: str, key: str) -> str:
     except KeyError:
         raise ConfigError(f"{path} has no {key}") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        what = "properties from file" if kind == "file" else "file"
+        raise ConfigError(f"Could not read {what} {path}: {error.strerror}") from None

@@ -7,11 +7,13 @@ from typing import Any
 
 from millstream.connect.config.config_def import (
     REQUIRED,
+    CaseInsensitiveValidString,
     CheckedBy,
     ConfigDef,
     ConfigError,
     ConfigKey,
     ConfigValue,
+    NonEmptyString,
     Range,
     ValidList,
     ValidString,
@@ -71,6 +73,17 @@ _COMMON = [
         display_name="Connector class",
     ),
     _key(
+        "connector.plugin.version",
+        Type.STRING,
+        None,
+        MEDIUM,
+        "The version of the connector: one, or a range such as `[1.0,2.0)`.",
+        group="Common",
+        order=3,
+        width="MEDIUM",
+        display_name="Connector version",
+    ),
+    _key(
         "tasks.max",
         Type.INT,
         1,
@@ -94,18 +107,32 @@ _COMMON = [
         display_name="Enforce tasks max",
     ),
     *(
-        _key(
-            f"{what}.converter",
-            Type.STRING,
-            None,
-            LOW,
-            f"How {what}s become bytes; by default as the worker says.",
-            group="Common",
-            order=order,
-            width="SHORT",
-            display_name=f"{what.capitalize()} converter class",
-        )
+        one
         for what, order in (("key", 6), ("value", 8), ("header", 10))
+        for one in (
+            _key(
+                f"{what}.converter",
+                Type.CLASS,
+                None,
+                LOW,
+                f"How {what}s become bytes; by default as the worker says.",
+                group="Common",
+                order=order,
+                width="SHORT",
+                display_name=f"{what.capitalize()} converter class",
+            ),
+            _key(
+                f"{what}.converter.plugin.version",
+                Type.STRING,
+                None,
+                LOW,
+                f"The version of the converter of {what}s.",
+                group="Common",
+                order=order + 1,
+                width="SHORT",
+                display_name=f"{what.capitalize()} converter version",
+            ),
+        )
     ),
     _key(
         "transforms",
@@ -280,9 +307,9 @@ _SOURCE = [
         "requested",
         MEDIUM,
         "`required` refuses a connector that cannot deliver exactly once.",
-        validator=ValidString(("requested", "required")),
+        validator=CaseInsensitiveValidString(("REQUIRED", "REQUESTED")),
         group="Exactly Once Support",
-        order=1,
+        order=2,
         width="SHORT",
         display_name="Exactly once support",
     ),
@@ -292,9 +319,9 @@ _SOURCE = [
         "poll",
         MEDIUM,
         "What a transaction holds: the records of a `poll`, of an `interval`, or what the connector says.",
-        validator=ValidString(("poll", "connector", "interval")),
+        validator=CaseInsensitiveValidString(("INTERVAL", "POLL", "CONNECTOR")),
         group="Exactly Once Support",
-        order=2,
+        order=3,
         width="SHORT",
         display_name="Transaction Boundary",
     ),
@@ -305,7 +332,7 @@ _SOURCE = [
         LOW,
         "The interval.",
         group="Exactly Once Support",
-        order=3,
+        order=4,
         width="SHORT",
         display_name="Transaction boundary interval",
     ),
@@ -315,6 +342,7 @@ _SOURCE = [
         None,
         LOW,
         "The topic for this connector's offsets, instead of the worker's.",
+        validator=NonEmptyString(),
         group="offsets.topic",
         order=1,
         width="LONG",
@@ -347,13 +375,13 @@ def check_sink(settings: Mapping[str, Any], found: dict[str, ConfigValue]) -> No
         names = ", ".join(name.strip() for name in topics.split(","))
         refuse(
             f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
-            f'("topics=[{names}]") consumed by the connector',
+            f"('topics=[{names}]') consumed by the connector",
             "topics",
         )
     if dead_letters and regex and compile_regex(regex).fullmatch(dead_letters):
         refuse(
-            f"The DLQ topic '{dead_letters}' may not be included in the regex matching the topics "
-            f'("topics.regex={regex}") consumed by the connector',
+            f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
+            f"('topics.regex={regex}') consumed by the connector",
             "topics.regex",
         )
 

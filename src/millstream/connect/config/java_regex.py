@@ -8,15 +8,37 @@ from typing import Any
 from millstream.connect.config.config_def import ConfigError
 
 _GROUP = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}", re.DOTALL)
-# Java writes named groups as (?<name>...), which is a look-behind to Python where it begins with = or !.
-_NAMED = re.compile(r"\(\?<(?![=!])")
+# Parts of a pattern that Java and Python write differently. Java's (?<name>...) is a look-behind to Python
+# where it begins with = or !.
+_PART = re.compile(
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|\\(?P<negated>[pP])\{(?:Is)?(?P<set>\w+)\}|(?P<end>\\z)|\\."
+    r"|(?P<named>\(\?<(?![=!]))|(?P<opens>\[\^?\]?)|(?P<closes>\])",
+    re.DOTALL,
+)
+_SETS = {
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "ASCII": r"\x00-\x7f",
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "Punct": r"!-/:-@\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "Blank": r" \t",
+    "Cntrl": r"\x00-\x1f\x7f",
+    "XDigit": "0-9a-fA-F",
+    "Space": r" \t\n\x0b\f\r",
+}
 
 
 class ValidRegex:
     def __call__(self, name: str, value: Any) -> None:
+        if value is None:
+            raise ConfigError.of(name, value, "Invalid regex: there is none")
         try:
             compile_regex(value)
-        except (re.error, TypeError) as error:
+        except re.error as error:
             raise ConfigError.of(name, value, f"Invalid regex: {error}") from None
 
     def __str__(self) -> str:
@@ -24,7 +46,35 @@ class ValidRegex:
 
 
 def compile_regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(_NAMED.sub("(?P<", pattern))
+    """With Java's classes: `\\w`, `\\d` and `\\s` are ASCII there, and so are POSIX's (`\\p{Alpha}`)."""
+    depth = 0
+
+    def translated(part: re.Match[str]) -> str:
+        nonlocal depth
+        if part["quoted"] is not None:
+            return re.escape(part["quoted"])
+        if part["set"] is not None:
+            return _set_of(part, inside=depth > 0)
+        if part["end"]:
+            return r"\Z"
+        if part["named"] and not depth:
+            return "(?P<"
+        if part["opens"] and not depth:
+            depth = 1
+        elif part["closes"]:
+            depth = 0
+        return part.group()
+
+    return re.compile(_PART.sub(translated, pattern), re.ASCII)
+
+
+def _set_of(part: re.Match[str], *, inside: bool) -> str:
+    members, negated = _SETS.get(part["set"]), part["negated"] == "P"
+    if members is None or (inside and negated):
+        raise re.error(f"{part.group()} is not supported here", part.string, part.start())
+    if inside:
+        return members
+    return f"[{'^' if negated else ''}{members}]"
 
 
 def replace_first(pattern: re.Pattern[str], replacement: str, text: str) -> str:

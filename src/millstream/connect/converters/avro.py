@@ -14,7 +14,7 @@ from millstream.connect.converters.avro_values import (
     from_anything,
     to_anything,
 )
-from millstream.connect.converters.registry import COMMON, Read, RegistryConverter, flag
+from millstream.connect.converters.registry import COMMON, RegistryConverter, ValueReader, flag
 from millstream.connect.data.schema import Schema
 from millstream.schemas.avro import AvroSchema
 from millstream.schemas.avro_model import AvroType, write
@@ -68,15 +68,15 @@ class AvroConverter(RegistryConverter):
         encode = Encoders(wire, self._options, with_default=self._with_default).or_null(schema, root)
         return lambda value: wire.write(encode(value))
 
-    def _decoder(self, registered: RegisteredSchema, version: int | None) -> Read:
+    def _decoder(self, registered: RegisteredSchema, version: int | None) -> ValueReader:
         root = _root(registered)
         wire = WireSchema(root)
         if root.full_name == ANYTHING:
-            return Read(lambda _body: (None, lambda body: from_anything(wire.read(body))))
+            return ValueReader(lambda _body: (None, lambda body: from_anything(wire.read(body))))
         schema = FromAvro(self._options).schema_of(root, version)
         decode = Decoders(self._options).of(schema, root)
         read = wire.read if decode is None else lambda body: decode(wire.read(body))
-        return Read(lambda _body: (schema, read))
+        return ValueReader(lambda _body: (schema, read))
 
 
 def _root(registered: RegisteredSchema) -> AvroType:

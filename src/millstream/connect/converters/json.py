@@ -7,25 +7,34 @@ order of keys, numbers as Java prints them, bytes and decimals in base64.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from json.encoder import encode_basestring
-from typing import Any, NoReturn
+from typing import Any
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
-from millstream.connect.converters.base import Converted, Converter
-from millstream.connect.converters.json_fast_path import PayloadReader, payload_writer, prefix_of
+from millstream.connect.converters.base import Converted, Converter, Variables, Writing
+from millstream.connect.converters.json_fast_path import (
+    PayloadReader,
+    payload_writer,
+    payload_writing,
+    prefix_of,
+)
+from millstream.connect.converters.json_values import (
+    logical_value,
+    node_type,
+    parse_json,
+    plain_value,
+    primitive_value,
+    quoted,
+)
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
-from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP
-from millstream.connect.data.numbers import to_float, to_integer
+from millstream.connect.data.logical import DATE, DECIMAL, TIME
 from millstream.connect.data.record import SchemaAndValue
-from millstream.connect.data.schema import INTEGERS, Schema, Type
+from millstream.connect.data.schema import Schema, Type
 from millstream.connect.data.struct import Struct, fits, type_of, validate_value
 from millstream.connect.errors import DataError, SchemaBuilderError
 from millstream.settings.config_key import Importance
@@ -33,8 +42,6 @@ from millstream.settings.values import Type as SettingType
 
 _TYPE_NAMES = {kind: kind.value for kind in Type} | {Type.FLOAT32: "float", Type.FLOAT64: "double"}
 _TYPES = {name: kind for kind, name in _TYPE_NAMES.items()}
-_ESCAPED = re.compile(r'[\x00-\x1f"\\]')
-_SHORT_ESCAPES = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _ABSENT: Any = object()
 
 
@@ -80,7 +87,7 @@ class JsonConverter(Converter):
                 "BASE64",
                 Importance.LOW,
                 "How decimals are written: BASE64 or NUMERIC.",
-                CaseInsensitiveValidString(("BASE64", "NUMERIC")),
+                CaseInsensitiveValidString(("NUMERIC", "BASE64")),
                 group="Serialization",
                 order=0,
                 width="MEDIUM",
@@ -112,7 +119,7 @@ class JsonConverter(Converter):
         self._schemas: dict[str, Schema] = {}
         self._payloads: PayloadReader | None = None
         content = self.settings["schema.content"]
-        self._schema = None if not content else self.schema_from_json(_load(content.encode()))
+        self._schema = None if not content else self.schema_from_json(parse_json(content.encode()))
 
     # --- to JSON --------------------------------------------------------------------------------------------
 
@@ -132,13 +139,23 @@ class JsonConverter(Converter):
         envelope = f'{{"schema":{self._schema_text(schema)},"payload":{payload}}}'
         return envelope.encode("utf-8", "surrogatepass")
 
+    def writing(self, schema: Schema | None, variables: Variables) -> Writing | None:
+        if schema is None:
+            return Writing((f"{variables.whole} is None",), "None", {})
+        around = ("", "")
+        if self._schemas_enabled:
+            around = (f'{{"schema":{self._schema_text(schema)},"payload":', "}")
+        return payload_writing(
+            schema, variables, quoted, number_text, around, with_default=self._with_default
+        )
+
     def _writer(self, schema: Schema) -> Callable[[Any], str | None] | None:
         try:
             return self._writers[schema]
         except KeyError:
             if len(self._writers) >= self.settings["schemas.cache.size"]:
                 self._writers.clear()
-            write = payload_writer(schema, _quoted, number_text, with_default=self._with_default)
+            write = payload_writer(schema, quoted, number_text, with_default=self._with_default)
             self._writers[schema] = write
             return write
 
@@ -163,7 +180,7 @@ class JsonConverter(Converter):
         if kind is Type.BOOLEAN:
             return "true" if value else "false"
         if kind is Type.STRING:
-            return _quoted(value)
+            return quoted(value)
         if kind is Type.BYTES:
             return f'"{base64.b64encode(value).decode()}"'
         if kind is Type.ARRAY:
@@ -185,7 +202,7 @@ class JsonConverter(Converter):
         else:
             named = key_schema is not None and key_schema.type is Type.STRING
         if named:
-            entries = (f"{_quoted(key or '')}:{self._text(value_schema, one)}" for key, one in value.items())
+            entries = (f"{quoted(key or '')}:{self._text(value_schema, one)}" for key, one in value.items())
             return "{" + ",".join(entries) + "}"
         pairs = (
             f"[{self._text(key_schema, key)},{self._text(value_schema, one)}]" for key, one in value.items()
@@ -196,7 +213,7 @@ class JsonConverter(Converter):
         if schema is None or value.schema != schema:
             raise DataError("Mismatching schema.")
         entries = (
-            f"{_quoted(field.name)}:{self._text(field.schema, value.values[field.index])}"
+            f"{quoted(field.name)}:{self._text(field.schema, value.values[field.index])}"
             for field in schema.fields
         )
         return "{" + ",".join(entries) + "}"
@@ -238,19 +255,19 @@ class JsonConverter(Converter):
             entries.append(f'"values":{self._schema_text(schema.value_schema)}')
         elif schema.type is Type.STRUCT:
             fields = (
-                "{" + ",".join([*self._schema_entries(field.schema), f'"field":{_quoted(field.name)}']) + "}"
+                "{" + ",".join([*self._schema_entries(field.schema), f'"field":{quoted(field.name)}']) + "}"
                 for field in schema.fields
             )
             entries.append('"fields":[' + ",".join(fields) + "]")
         entries.append(f'"optional":{"true" if schema.optional else "false"}')
         if schema.name is not None:
-            entries.append(f'"name":{_quoted(schema.name)}')
+            entries.append(f'"name":{quoted(schema.name)}')
         if schema.version is not None:
             entries.append(f'"version":{schema.version}')
         if schema.doc is not None:
-            entries.append(f'"doc":{_quoted(schema.doc)}')
+            entries.append(f'"doc":{quoted(schema.doc)}')
         if schema.parameters is not None:
-            given = (f"{_quoted(name)}:{_quoted(value)}" for name, value in schema.parameters.items())
+            given = (f"{quoted(name)}:{quoted(value)}" for name, value in schema.parameters.items())
             entries.append('"parameters":{' + ",".join(given) + "}")
         if schema.default is not None:
             entries.append(f'"default":{self._text(schema, schema.default)}')
@@ -266,7 +283,7 @@ class JsonConverter(Converter):
             value = known.read(data)
             if value is not None:
                 return SchemaAndValue(known.schema, value)
-        document = _load(data)
+        document = parse_json(data)
         if not self._schemas_enabled:
             return SchemaAndValue(None, self._value(None, document))
         if self._schema is not None:
@@ -369,7 +386,7 @@ class JsonConverter(Converter):
 
     def _value(self, schema: Schema | None, node: Any) -> Any:
         if schema is None:
-            return _plain(node)
+            return plain_value(node)
         if node is None or node is _ABSENT:
             if schema.default is not None and self._with_default:
                 return schema.default
@@ -381,7 +398,7 @@ class JsonConverter(Converter):
         kind = schema.type
         if kind is Type.STRUCT:
             if not isinstance(node, dict):
-                raise DataError(f"Structs should be encoded as JSON objects, but found {_node_type(node)}")
+                raise DataError(f"Structs should be encoded as JSON objects, but found {node_type(node)}")
             result = Struct(schema)
             for field in schema.fields:
                 result.put(field.name, self._value(field.schema, node.get(field.name, _ABSENT)))
@@ -393,124 +410,26 @@ class JsonConverter(Converter):
             return [self._value(schema.value_schema, one) for one in elements]
         if kind is Type.MAP:
             return self._map_value(schema, node)
-        return _primitive(kind, node)
+        return primitive_value(kind, node)
 
     def _map_value(self, schema: Schema, node: Any) -> dict[Any, Any]:
         key_schema, value_schema = schema.key_schema, schema.value_schema
         if key_schema is not None and key_schema.type is Type.STRING:
             if not isinstance(node, dict):
                 raise DataError(
-                    f"Maps with string fields should be encoded as JSON objects, but found {_node_type(node)}"
+                    f"Maps with string fields should be encoded as JSON objects, but found {node_type(node)}"
                 )
             return {key: self._value(value_schema, one) for key, one in node.items()}
         if not isinstance(node, list):
             raise DataError(
                 "Maps with non-string fields should be encoded as JSON array of tuples, but found "
-                f"{_node_type(node)}"
+                f"{node_type(node)}"
             )
         entries = {}
         for entry in node:
             if not isinstance(entry, list):
-                raise DataError(f"Found invalid map entry instead of array tuple: {_node_type(entry)}")
+                raise DataError(f"Found invalid map entry instead of array tuple: {node_type(entry)}")
             if len(entry) != 2:
                 raise DataError(f"Found invalid map entry, expected length 2 but found :{len(entry)}")
             entries[self._value(key_schema, entry[0])] = self._value(value_schema, entry[1])
         return entries
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-def _load(data: bytes) -> Any:
-    """Numbers with a point as decimals, so that no digit is lost."""
-    try:
-        return json.loads(data, parse_float=Decimal, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise DataError(
-            "Converting byte[] to Kafka Connect data failed due to serialization error: "
-        ) from None
-
-
-def _quoted(text: str) -> str:
-    """As Jackson escapes: what has to be, with capital hexadecimal digits."""
-    quoted: str = encode_basestring(text)
-    if "\\u" not in quoted:
-        return quoted
-    # Python's differs from Jackson's in the digits only.
-    return (
-        '"' + _ESCAPED.sub(lambda found: _SHORT_ESCAPES.get(found[0], f"\\u{ord(found[0]):04X}"), text) + '"'
-    )
-
-
-def _node_type(node: Any) -> str:
-    if isinstance(node, bool):
-        return "BOOLEAN"
-    names = ((str, "STRING"), (int | float | Decimal, "NUMBER"), (list, "ARRAY"), (dict, "OBJECT"))
-    return next((name for kind, name in names if isinstance(node, kind)), "NULL")
-
-
-def _plain(node: Any) -> Any:
-    """Without a schema: whole numbers are 64 bits wide, others doubles."""
-    if isinstance(node, dict):
-        return {key: _plain(one) for key, one in node.items()}
-    if isinstance(node, list):
-        return [_plain(one) for one in node]
-    if isinstance(node, Decimal):
-        return to_float(node, Type.FLOAT64)
-    return to_integer(node, Type.INT64) if type(node) is int else node
-
-
-def _primitive(kind: Type, node: Any) -> Any:
-    """What is of another type counts as nothing: 0, false, or null, as Jackson has it."""
-    if kind is Type.BOOLEAN:
-        return node is True
-    if kind is Type.STRING:
-        return node if isinstance(node, str) else None
-    if kind is Type.BYTES:
-        return _bytes(node)
-    number = node if isinstance(node, int | Decimal) and not isinstance(node, bool) else 0
-    if kind in INTEGERS:
-        return to_integer(to_integer(number, Type.INT64 if kind is Type.INT64 else Type.INT32), kind)
-    return to_float(number, kind)
-
-
-def _bytes(node: Any) -> bytes | None:
-    if not isinstance(node, str):
-        return None
-    try:
-        return base64.b64decode(node, validate=True)
-    except (binascii.Error, ValueError):
-        raise DataError("Invalid bytes field") from None
-
-
-def logical_value(schema: Schema, node: Any) -> Any:
-    integral = type(node) is int
-    if schema.name == DECIMAL:
-        if integral or isinstance(node, Decimal):
-            return Decimal(node)
-        if not isinstance(node, str):
-            raise DataError(
-                "Invalid type for Decimal, underlying representation should be numeric or bytes but was "
-                f"{_node_type(node)}"
-            )
-        try:
-            data = _bytes(node)
-            assert data is not None
-            return logical.decimal_from_bytes(schema, data)
-        except DataError:
-            raise DataError("Invalid bytes for Decimal field") from None
-    if schema.name == TIMESTAMP:
-        if not integral:
-            raise DataError(
-                "Invalid type for Timestamp, underlying representation should be integral but was "
-                f"{_node_type(node)}"
-            )
-        return logical.from_millis(to_integer(node, Type.INT64))
-    if not integral or not -(1 << 31) <= node < 1 << 31:
-        short = str(schema.name).rpartition(".")[2]
-        raise DataError(
-            f"Invalid type for {short}, underlying representation should be integer but was "
-            f"{_node_type(node)}"
-        )
-    return logical.days_to_date(node) if schema.name == DATE else logical.millis_to_time(node)

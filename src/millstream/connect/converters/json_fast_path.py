@@ -5,12 +5,15 @@ of the message before, the schema is known, and only the payload is parsed; a st
 values have the types that they should is made at once, by a loop that is generated for the schema. Everything
 else is for the converter itself: None means that it has to look. Each payload is parsed by itself: of several
 that are parsed as one text, one could end what another begins. The other way, a struct of plain fields is
-written by a function that is generated for its schema. `tests/connect/test_json_fast_path.py` holds both to
+written by a function that is generated for its schema, alone or inside of a loop over a source's records.
+`tests/connect/test_json_fast_path.py` holds both to
 the same answers.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from millstream.connect.converters.base import Converted
+from millstream.connect.converters.base import Converted, Variables, Writing
 from millstream.connect.data.schema import INTEGERS, Schema, Type
 from millstream.connect.data.struct import Struct
 
@@ -114,17 +117,18 @@ def _payload_reader(
     return made
 
 
-def payload_writer(
-    schema: Schema, quoted: Callable[[str], str], number: Callable[[Any, Schema], str], *, with_default: bool
-) -> Callable[[Any], str | None] | None:
-    """A function that writes structs of this schema, all but those that do not fit it: None for them. There
-    is none for a schema with other than plain fields."""
-    if schema.type is not Type.STRUCT or not schema.fields:
-        return None
-    known: dict[str, Any] = {"schema": schema, "quoted": quoted, "number": number, "Struct": Struct}
-    checks, texts = [], []
-    for field in schema.fields:
-        kind, name, own = field.schema.type, f"v{field.index}", field.schema
+class _Texts:
+    """How plain values are written: a condition and an expression for each, and the objects that they
+    name."""
+
+    def __init__(
+        self, quoted: Callable[[str], str], number: Callable[[Any, Schema], str], *, with_default: bool
+    ) -> None:
+        self.objects: dict[str, Any] = {"quoted": quoted, "number": number}
+        self._with_default = with_default
+
+    def of(self, own: Schema, name: str) -> tuple[str, str] | None:
+        kind = own.type
         if own.name is not None or (kind not in INTEGERS and kind not in _PLAIN):
             return None
         if kind in INTEGERS:
@@ -133,25 +137,101 @@ def payload_writer(
         elif kind is Type.STRING:
             fits, text = f"type({name}) is str", f"quoted({name})"
         elif kind is Type.BOOLEAN:
-            fits, text = f"type({name}) is bool", f"'true' if {name} else 'false'"
+            fits, text = f"type({name}) is bool", f"('true' if {name} else 'false')"
         else:
-            known[f"s{field.index}"] = own
+            schema = f"schema_{id(own)}"
+            self.objects[schema] = own
             fits = f"type({name}) is float and {_FINITE[0]} <= {name} <= {_FINITE[1]}"
-            text = f"number({name}, s{field.index})"
-        if own.optional and (own.default is None or not with_default):
-            fits, text = f"{name} is None or {fits}", f"'null' if {name} is None else ({text})"
-        checks.append(f"({fits})")
-        texts.append(f"{quoted(field.name) + ':'!r}, {text}")
+            text = f"number({name}, {schema})"
+        if own.optional and (own.default is None or not self._with_default):
+            fits, text = f"{name} is None or {fits}", f"('null' if {name} is None else {text})"
+        return fits, text
+
+
+def payload_writer(
+    schema: Schema, quoted: Callable[[str], str], number: Callable[[Any, Schema], str], *, with_default: bool
+) -> Callable[[Any], str | None] | None:
+    """A function that writes structs of this schema, all but those that do not fit it: None for them. There
+    is none for a schema with other than plain fields."""
+    if schema.type is not Type.STRUCT or not schema.fields:
+        return None
+    texts = _Texts(quoted, number, with_default=with_default)
+    checks, parts = [], []
+    for field in schema.fields:
+        found = texts.of(field.schema, f"v{field.index}")
+        if found is None:
+            return None
+        checks.append(f"({found[0]})")
+        parts.append(f"{quoted(field.name) + ':'!r}, {found[1]}")
     names = ", ".join(f"v{field.index}" for field in schema.fields)
-    parts = ", ',', ".join(texts)
+    together = ", ',', ".join(parts)
     source = (
         "def write(value):\n"
         "    if type(value) is not Struct: return None\n"
         "    if value.schema is not schema and value.schema != schema: return None\n"
         f"    {names}, = value.values\n"
         f"    if not ({' and '.join(checks)}): return None\n"
-        f"    return ''.join(('{{', {parts}, '}}'))\n"
+        f"    return ''.join(('{{', {together}, '}}'))\n"
     )
+    known = {**texts.objects, "schema": schema, "Struct": Struct}
     exec(compile(source, "<json of a struct>", "exec"), known)  # noqa: S102
     made: Callable[[Any], str | None] = known["write"]
     return made
+
+
+def payload_writing(
+    schema: Schema,
+    variables: Variables,
+    quoted: Callable[[str], str],
+    number: Callable[[Any, Schema], str],
+    around: tuple[str, str],
+    *,
+    with_default: bool,
+) -> Writing | None:
+    """The same for variables of a generated function. What is constant is written once, now; `around` is what
+    stands before and after the payload."""
+    texts = _Texts(quoted, number, with_default=with_default)
+    conditions: list[str] = []
+    pieces: list[str] = [repr(around[0])]  # expressions of text, in their order
+
+    def add(own: Schema, name: str) -> bool:
+        found = texts.of(own, name)
+        if found is None:
+            return False
+        if name in variables.constants:
+            objects = {**texts.objects, name: variables.constants[name]}
+            if not eval(found[0], objects):  # noqa: S307 - what `of` has written
+                return False
+            pieces.append(repr(eval(found[1], objects)))  # noqa: S307
+        else:
+            conditions.append(found[0])
+            pieces.append(found[1])
+        return True
+
+    if variables.fields is None:
+        if schema.type is Type.STRUCT or not add(schema, variables.whole):
+            return None
+    else:
+        before = "{"
+        for field, name in zip(schema.fields, variables.fields, strict=True):
+            pieces.append(repr(f"{before}{quoted(field.name)}:"))
+            before = ","
+            if not add(field.schema, name):
+                return None
+        pieces.append(repr("}" if schema.fields else "{}"))
+    pieces.append(repr(around[1]))
+    joined = _joined(pieces)
+    if len(joined) == 1 and not conditions:
+        data = ast.literal_eval(joined[0]).encode("utf-8", "surrogatepass")
+        return Writing((), repr(data), {})
+    text = f"''.join(({', '.join(joined)},))" if len(joined) > 3 else f"({' + '.join(joined)})"
+    return Writing(conditions, f"{text}.encode('utf-8', 'surrogatepass')", texts.objects)
+
+
+def _joined(pieces: Sequence[str]) -> list[str]:
+    """Literals that follow each other are one."""
+    found: list[str] = []
+    for literal, group in itertools.groupby(pieces, lambda piece: piece.startswith(("'", '"'))):
+        members = list(group)
+        found += [repr("".join(map(ast.literal_eval, members)))] if literal else members
+    return found

@@ -17,7 +17,7 @@ from json.encoder import encode_basestring as quoted
 from typing import Any
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
-from millstream.connect.converters.json import JsonConverter, logical_value
+from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_schemas import (
     FromJsonSchema,
     JsonOptions,
@@ -25,7 +25,8 @@ from millstream.connect.converters.json_schemas import (
     has_text_keys,
     is_union,
 )
-from millstream.connect.converters.registry import COMMON, Read, RegistryConverter, flag
+from millstream.connect.converters.json_values import logical_value
+from millstream.connect.converters.registry import COMMON, RegistryConverter, ValueReader, flag
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
 from millstream.connect.data.numbers import to_float, to_integer
@@ -98,15 +99,17 @@ class JsonSchemaConverter(RegistryConverter):
 
         return encode
 
-    def _decoder(self, registered: RegisteredSchema, version: int | None) -> Read:
+    def _decoder(self, registered: RegisteredSchema, version: int | None) -> ValueReader:
         document = loads(registered.text)
         if document in ({}, True):
-            return Read(lambda _body: (None, lambda body: self._plain.to_connect("", bytes(body)).value))
+            return ValueReader(
+                lambda _body: (None, lambda body: self._plain.to_connect("", bytes(body)).value)
+            )
         schema = FromJsonSchema(self._options, document, registered.resolved, _default_from_json).schema(
             version
         )
         convert = _or_default(schema)
-        return Read(
+        return ValueReader(
             lambda _body: (schema, lambda body: convert(json.loads(bytes(body), parse_float=Decimal)))
         )
 

@@ -11,6 +11,7 @@ from millstream.connect.converters.base import Converter
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_schema import JsonSchemaConverter
 from millstream.connect.converters.protobuf import ProtobufConverter
+from millstream.connect.converters.registry import RegistryConverter, with_worker_registry
 from millstream.connect.converters.simple import (
     BooleanConverter,
     ByteArrayConverter,
@@ -43,11 +44,26 @@ CONVERTERS: dict[str, type[Converter]] = {
     **{f"{_PACKAGE}converters.{one.__name__}": one for one in _NUMBERS},
 }
 
+HEADERS_ONLY = frozenset({f"{_PACKAGE}storage.SimpleHeaderConverter"})
 
-def make_converter(name: str, settings: Mapping[str, Any], *, is_key: bool = False) -> Converter:
-    """By the class name, its last part (`JsonConverter`), or that without `Converter` (`Json`)."""
-    for full, made in CONVERTERS.items():
+
+def converter_name(name: str) -> str | None:
+    """The class name, by that, its last part (`JsonConverter`), or that without `Converter` (`Json`)."""
+    for full in CONVERTERS:
         short = full.rpartition(".")[2]
         if name in (full, short, short.removesuffix("Converter")):
-            return made(settings, is_key=is_key)
-    raise ConfigError(f"Class {name} could not be found.")
+            return full
+    return None
+
+
+def make_converter(
+    name: str, settings: Mapping[str, Any], *, is_key: bool = False, registry: Mapping[str, str] | None = None
+) -> Converter:
+    """By any of its names. `registry` has the worker's own settings for its registry."""
+    full = converter_name(name)
+    if full is None:
+        raise ConfigError(f"Class {name} could not be found.")
+    made = CONVERTERS[full]
+    if issubclass(made, RegistryConverter):
+        settings = with_worker_registry(settings, registry or {})
+    return made(settings, is_key=is_key)

@@ -28,7 +28,7 @@ from millstream.connect.converters.protobuf_schemas import (
     real_oneofs,
     root_wrapper,
 )
-from millstream.connect.converters.registry import COMMON, Read, RegistryConverter, flag
+from millstream.connect.converters.registry import COMMON, RegistryConverter, ValueReader, flag
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name
 from millstream.connect.data.numbers import narrow
@@ -200,7 +200,7 @@ class ProtobufConverter(RegistryConverter):
 
     # --- to Connect -----------------------------------------------------------------------------------------
 
-    def _decoder(self, registered: RegisteredSchema, version: int | None) -> Read:
+    def _decoder(self, registered: RegisteredSchema, version: int | None) -> ValueReader:
         body = ProtobufBody(registered)
         parsed = registered.parsed
         assert isinstance(parsed, ProtobufSchema)
@@ -227,7 +227,7 @@ class ProtobufConverter(RegistryConverter):
                 )
             return found
 
-        return Read(select)
+        return ValueReader(select)
 
     def _struct_decoder(self, schema: Schema, descriptor: Any, schemas: FromProtobuf) -> Function:
         if schema.type is not Type.STRUCT:

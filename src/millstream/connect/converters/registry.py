@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from millstream.client.security import read_security
 from millstream.connect.config.config_def import REQUIRED, ConfigDef, ConfigError, ConfigKey, ValidString
 from millstream.connect.converters.base import Converter
 from millstream.connect.data.record import SchemaAndValue
@@ -22,9 +23,11 @@ from millstream.serdes.client import RegisteredSchema, RegistryRefused, Registry
 from millstream.serdes.frame import NotFramed, split, with_id
 from millstream.serdes.names import STRATEGIES, SubjectName
 from millstream.settings.config_key import Importance
+from millstream.settings.redaction import hide_url_passwords
 from millstream.settings.values import Password
 from millstream.settings.values import Type as SettingType
 
+_TLS = "schema.registry.ssl."
 _STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 
 
@@ -35,6 +38,11 @@ def flag(name: str, default: bool, doc: str, importance: Importance = Importance
 def _check_strategy(name: str, value: Any) -> None:
     if str(value).rpartition(".")[2] not in STRATEGIES:
         raise ConfigError.of(name, value, f"Class {value} could not be found.")
+
+
+def _check_bearer(name: str, value: Any) -> None:
+    if value not in (None, "STATIC_TOKEN"):
+        raise ConfigError.of(name, value, "Only STATIC_TOKEN is supported: give a token in bearer.auth.token")
 
 
 COMMON = ConfigDef(
@@ -75,8 +83,8 @@ COMMON = ConfigDef(
             SettingType.STRING,
             "URL",
             Importance.MEDIUM,
-            "Where user and password are: in the URL, or in basic.auth.user.info.",
-            ValidString(("URL", "USER_INFO")),
+            "Where user and password are: in the URL, in basic.auth.user.info, or in sasl.jaas.config.",
+            ValidString(("URL", "USER_INFO", "SASL_INHERIT")),
         ),
         *(
             ConfigKey(
@@ -89,11 +97,47 @@ COMMON = ConfigDef(
             for name in ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
         ),
         ConfigKey(
-            "schema.registry.ssl.truststore.location",
+            "sasl.jaas.config",
+            SettingType.PASSWORD,
+            Password(""),
+            Importance.LOW,
+            "A login whose user and password the registry gets, with SASL_INHERIT.",
+        ),
+        ConfigKey(
+            "bearer.auth.credentials.source",
             SettingType.STRING,
             None,
-            Importance.LOW,
-            "Certificates to trust, in PEM.",
+            Importance.MEDIUM,
+            "STATIC_TOKEN: the registry gets the token of bearer.auth.token.",
+            _check_bearer,
+        ),
+        ConfigKey(
+            "bearer.auth.token", SettingType.PASSWORD, Password(""), Importance.MEDIUM, "A bearer token."
+        ),
+        *(
+            ConfigKey(
+                f"{_TLS}{name}",
+                SettingType.PASSWORD if secret else SettingType.STRING,
+                Password("") if secret else default,
+                Importance.LOW,
+                doc,
+            )
+            for name, secret, default, doc in (
+                ("truststore.location", False, None, "Certificates to trust, in PEM."),
+                ("truststore.type", False, "PEM", "PEM, the only type that is read."),
+                ("truststore.certificates", True, None, "The same as text."),
+                ("keystore.location", False, None, "Our key and certificate, in PEM."),
+                ("keystore.type", False, "PEM", "PEM, the only type that is read."),
+                ("keystore.certificate.chain", True, None, "Our certificate as text."),
+                ("keystore.key", True, None, "Our key as text."),
+                ("key.password", True, None, "The password of the key."),
+                (
+                    "endpoint.identification.algorithm",
+                    False,
+                    "https",
+                    "https, or nothing: whether the name of the registry has to be in its certificate.",
+                ),
+            )
         ),
         ConfigKey(
             "schemas.cache.config", SettingType.INT, 1000, Importance.LOW, "How many schemas are remembered."
@@ -107,18 +151,36 @@ COMMON = ConfigDef(
 )
 
 
-class Written(NamedTuple):
+def _text(value: Any) -> str:
+    return str(value.value if isinstance(value, Password) else value or "")
+
+
+class ValueWriter(NamedTuple):
     """How values of one Connect schema are written."""
 
     schema_id: int
     encode: Callable[[Any], bytes]
 
 
-class Read(NamedTuple):
+class ValueReader(NamedTuple):
     """How bytes of one registered schema are read. `select` finds schema and function where a registered
     schema describes several messages."""
 
     select: Callable[[memoryview], tuple[Schema | None, Callable[[memoryview], Any]]]
+
+
+def with_worker_registry(own: Mapping[str, Any], worker: Mapping[str, str]) -> Mapping[str, Any]:
+    """The settings of a converter, completed by those of the worker's registry (`schema.registry.*`): its
+    address where the converter names none, and its login where that is the same address."""
+    url = worker.get("schema.registry.url", "")
+    if not url or own.get("schema.registry.url", url) != url:
+        return own
+    found = {"schema.registry.url": url, **own}
+    if any(name.startswith(("basic.auth.", "bearer.auth.", "schema.registry.basic.")) for name in own):
+        return found
+    if worker.get("schema.registry.basic.auth.user.info"):
+        found["basic.auth.credentials.source"] = "USER_INFO"
+    return {**worker, **found}
 
 
 class RegistryConverter(Converter):
@@ -135,28 +197,52 @@ class RegistryConverter(Converter):
         self._registry = self._client()
         strategy = self.settings["key.subject.name.strategy" if is_key else "value.subject.name.strategy"]
         self._subject: SubjectName = STRATEGIES[strategy.rpartition(".")[2]]
-        self._writers: dict[tuple[str, Schema | None], Written] = {}
-        self._readers: dict[tuple[str, int | str], Read] = {}
+        self._writers: dict[tuple[str, Schema | None], ValueWriter] = {}
+        self._readers: dict[tuple[str, int | str], ValueReader] = {}
 
     def _client(self) -> SchemaRegistry:
-        user: str | None = None
-        password = ""
-        if self.settings["basic.auth.credentials.source"] == "USER_INFO":
-            given = (
-                self.settings["basic.auth.user.info"],
-                self.settings["schema.registry.basic.auth.user.info"],
-            )
-            info = next((one.value for one in given if one.value), "")
-            user, _, password = info.partition(":")
+        user, password = self._login()
+        token = ""
+        if self.settings["bearer.auth.credentials.source"] is not None:
+            token = self.settings["bearer.auth.token"].value
+            if not token:
+                raise ConfigError(f"{self._where} needs bearer.auth.token")
+        secured = {
+            name.removeprefix("schema.registry."): _text(value)
+            for name, value in self.settings.items()
+            if name.startswith(_TLS)
+        }
         try:
+            _, tls, _ = read_security({"security.protocol": "SSL", **secured})
             return SchemaRegistry(
-                list(self.settings["schema.registry.url"]),
-                user=user,
-                password=password,
-                ca_file=self.settings["schema.registry.ssl.truststore.location"],
+                list(self.settings["schema.registry.url"]), user=user, password=password, token=token, tls=tls
             )
         except (ValueError, OSError) as error:
-            raise ConfigError(f"Invalid value for configuration schema.registry.url: {error}") from None
+            raise ConfigError(f"{self._where} cannot be used: {error}") from None
+
+    @property
+    def _where(self) -> str:
+        urls = ",".join(map(hide_url_passwords, self.settings["schema.registry.url"]))
+        return f"schema.registry.url {urls}"
+
+    def _login(self) -> tuple[str | None, str]:
+        """User and password, where they are not in the URL."""
+        source = self.settings["basic.auth.credentials.source"]
+        if source == "USER_INFO":
+            given = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
+            info = next((self.settings[name].value for name in given if self.settings[name].value), "")
+            if not info:
+                raise ConfigError("basic.auth.credentials.source=USER_INFO needs basic.auth.user.info")
+            user, _, password = info.partition(":")
+            return user, password
+        if source == "SASL_INHERIT":
+            jaas = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": self.settings["sasl.jaas.config"].value}
+            try:
+                _, _, login = read_security({"security.protocol": "SASL_PLAINTEXT", **jaas})
+            except ValueError as error:
+                raise ConfigError(f"basic.auth.credentials.source=SASL_INHERIT: {error}") from None
+            return (None, "") if login is None else (login.username, login.password)
+        return None, ""
 
     # --- what each language does ----------------------------------------------------------------------------
 
@@ -168,18 +254,18 @@ class RegistryConverter(Converter):
     def _encoder(self, schema: Schema | None, target: RegisteredSchema) -> Callable[[Any], bytes]: ...
 
     @abstractmethod
-    def _decoder(self, registered: RegisteredSchema, version: int | None) -> Read: ...
+    def _decoder(self, registered: RegisteredSchema, version: int | None) -> ValueReader: ...
 
     # --- from Connect ---------------------------------------------------------------------------------------
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if value is None and (schema is None or schema.optional):
             return None
-        written = self._writers.get((topic, schema))
+        writer = self._writers.get((topic, schema))
         try:
-            if written is None:
-                written = self._writer(topic, schema)
-            return with_id(written.schema_id, written.encode(value))
+            if writer is None:
+                writer = self._writer(topic, schema)
+            return with_id(writer.schema_id, writer.encode(value))
         except ConnectError:
             raise
         except RegistryUnreachable as error:
@@ -187,7 +273,7 @@ class RegistryConverter(Converter):
         except Exception as error:  # fastavro, protobuf and the registry have no common ground
             raise DataError(f"{self.write_error.format(topic)} {error}") from error
 
-    def _writer(self, topic: str, schema: Schema | None) -> Written:
+    def _writer(self, topic: str, schema: Schema | None) -> ValueWriter:
         text, name = self._schema_text(schema)
         subject = self._subject(topic, name, self.is_key)
         # As in Confluent's serializers, registering goes before the two settings that choose a schema.
@@ -205,8 +291,8 @@ class RegistryConverter(Converter):
             schema_id = find(subject, text, self.language, normalize=self.settings["normalize.schemas"])
         if len(self._writers) >= self._limit:
             self._writers.clear()
-        written = self._writers[topic, schema] = Written(schema_id, self._encoder(schema, target))
-        return written
+        writer = self._writers[topic, schema] = ValueWriter(schema_id, self._encoder(schema, target))
+        return writer
 
     def _check_latest(self, latest: RegisteredSchema, text: str) -> None:
         if not self.settings["latest.compatibility.strict"]:
@@ -237,7 +323,7 @@ class RegistryConverter(Converter):
         except Exception as error:  # as above
             raise DataError(f"{self.read_error.format(topic)} {error}") from error
 
-    def _reader(self, topic: str, schema_id: int | str) -> Read:
+    def _reader(self, topic: str, schema_id: int | str) -> ValueReader:
         if isinstance(schema_id, int):
             registered = self._registry.schema(schema_id)
         else:

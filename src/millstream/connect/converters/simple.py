@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import struct
 from collections.abc import Sequence
 from typing import Any
 
 from millstream.connect.config.config_def import ConfigDef, ConfigKey
-from millstream.connect.converters.base import Converted, Converter
+from millstream.connect.converters.base import Converted, Converter, Variables, Writing
 from millstream.connect.data.java_names import class_name, to_string
 from millstream.connect.data.record import SchemaAndValue
 from millstream.connect.data.schema import OPTIONAL, REQUIRED, Schema, Type
@@ -30,13 +31,18 @@ class StringConverter(Converter):
                 "UTF-8",
                 Importance.HIGH,
                 "The encoding of the text, by the names that Java and Python share.",
+                width="MEDIUM",
+                display_name="Encoding",
             )
         ]
     )
 
     def __init__(self, settings: Any, *, is_key: bool = False) -> None:
         super().__init__(settings, is_key=is_key)
-        self._utf8 = self.settings["converter.encoding"].upper() in ("UTF-8", "UTF8")
+        encoding = self.settings["converter.encoding"].upper()
+        self._utf8 = encoding in ("UTF-8", "UTF8")
+        # Java's has the mark of its order, and is big-endian without one; Python's is the machine's.
+        self._utf16 = encoding in ("UTF-16", "UTF16", "UTF_16")
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if value is None:
@@ -44,16 +50,31 @@ class StringConverter(Converter):
         if type(value) is str and self._utf8:
             return value.encode("utf-8", "replace")
         try:
-            return to_string(value, schema).encode(self.settings["converter.encoding"], "replace")
+            text = to_string(value, schema)
+            if self._utf16:
+                return codecs.BOM_UTF16_BE + text.encode("utf-16-be", "replace") if text else b""
+            return text.encode(self.settings["converter.encoding"], "replace")
         except LookupError:
             raise DataError("Failed to serialize to a string: ") from None
 
+    def writing(self, schema: Schema | None, variables: Variables) -> Writing | None:
+        if not self._utf8 or variables.fields is not None:
+            return None
+        name = variables.whole
+        text = f"(None if {name} is None else {name}.encode('utf-8', 'replace'))"
+        return Writing((f"{name} is None or type({name}) is str",), text, {})
+
     def to_connect(self, topic: str, data: bytes | None) -> SchemaAndValue:
         try:
-            text = None if data is None else data.decode(self.settings["converter.encoding"], "replace")
+            text = None if data is None else data.decode(self._encoding_of(data), "replace")
         except LookupError:
             raise DataError("Failed to deserialize string: ") from None
         return SchemaAndValue(_OPTIONAL_STRING, text)
+
+    def _encoding_of(self, data: bytes) -> str:
+        if self._utf16 and not data.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)):
+            return "utf-16-be"
+        return str(self.settings["converter.encoding"])
 
     def to_connect_many(self, topic: str, many: Sequence[bytes | None]) -> list[Converted]:
         if not self._utf8:

@@ -11,23 +11,14 @@ With `scheduled.rebalance.max.delay.ms` a worker that is gone keeps its work for
 from __future__ import annotations
 
 import json
-import logging
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from millstream.client import ClientConfig, Cluster
-from millstream.client.errors import Unreachable
-from millstream.client.membership import GroupMember
-from millstream.host.membership import remove_members
-from millstream.wire.errors import ErrorCode, KafkaError
-
-log = logging.getLogger("millstream.connect")
+from millstream.client import ClientConfig
+from millstream.host.static_member import StaticMember
 
 PROTOCOL_TYPE, PROTOCOL = "connect", "millstream"
-RETRY_SECONDS = 0.3
 
 
 def encode_metadata(url: str, offset: int) -> bytes:
@@ -80,8 +71,7 @@ class MemberConfig:
 
 class Members:
     """In a thread of its own, which calls `changed` with the URLs of all workers, and `replaced` when another
-    worker with the same URL has come. A worker is a static member (KIP-345), so one that was killed and
-    starts again has its place at once."""
+    worker with the same URL has come."""
 
     def __init__(
         self,
@@ -90,63 +80,32 @@ class Members:
         changed: Callable[[tuple[str, ...]], None],
         replaced: Callable[[], None],
     ) -> None:
-        self._config, self._changed, self._replaced = config, changed, replaced
-        self._cluster = Cluster(replace(client, total_timeout=5.0))
-        self._member = GroupMember(
-            self._cluster,
-            config.group_id,
+        self._changed = changed
+        self._member = StaticMember(
+            client,
+            group_id=config.group_id,
+            instance_id=config.url,
             protocol_type=PROTOCOL_TYPE,
             protocol=PROTOCOL,
+            metadata=lambda: encode_metadata(config.url, 0),
+            assign=_hand_out,
+            assigned=lambda found: self._changed(tuple(json.loads(found or b"[]"))),
+            replaced=replaced,
             session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
-            instance_id=config.url,
-            timeout=0.0,
         )
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="connect-members", daemon=True)
-        self.generation = 0
+
+    @property
+    def generation(self) -> int:
+        return self._member.generation
 
     def start(self) -> None:
-        self._thread.start()
+        self._member.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(5)
-        self._cluster.close()
+        self._member.stop()
 
     def is_current(self) -> bool:
         """Whether the coordinator was heard within the session: if not, others may run our tasks by now."""
-        return time.monotonic() - self._member.last_contact < self._config.session_timeout_ms / 1000
-
-    def _run(self) -> None:
-        failing = False
-        while not self._stopping.is_set():
-            try:
-                self._join()
-                failing = False
-                while not self._stopping.wait(self._config.heartbeat_interval_ms / 1000):
-                    self._member.heartbeat()
-            except (KafkaError, OSError, ValueError) as error:
-                if self._stopping.is_set():
-                    break
-                if isinstance(error, KafkaError):
-                    if error.code is ErrorCode.fenced_instance_id:
-                        self._replaced()
-                        return
-                    if self._member.must_rejoin(error):
-                        continue
-                if not failing:
-                    log.warning("the group %s cannot be reached: %s", self._config.group_id, error)
-                    failing = True
-                if isinstance(error, Unreachable):
-                    self._cluster.close()
-                self._stopping.wait(RETRY_SECONDS)
-        try:
-            remove_members(self._cluster, self._config.group_id, [(self._member.member_id, self._config.url)])
-        except (KafkaError, OSError):
-            pass  # the session ends by itself
-
-    def _join(self) -> None:
-        assignment = self._member.join(encode_metadata(self._config.url, 0), _hand_out)
-        self.generation = int(self._member.identity()["generation_id"])
-        self._changed(tuple(json.loads(assignment or b"[]")))
+        return self._member.is_current()

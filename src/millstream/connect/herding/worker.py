@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from millstream.client import Cluster, TransactionalProducer
 from millstream.connect.api import Connector, SinkConnector
+from millstream.connect.config.config_def import ConfigError
 from millstream.connect.config.config_providers import resolve
 from millstream.connect.herding.assignment import CONNECTOR, Item, assign
 from millstream.connect.herding.secrets import hidden, secrets_of
@@ -206,13 +207,13 @@ class Worker:
         self._end(name)
         self._failed.pop(name, None)
         if self._mine(name, CONNECTOR):
-            self.writer.connector(name, state)
+            self.writer.connector(name, state, version=self._known_version(name))
             if state == STOPPED:
                 self.writer.forget_tasks(name)
         if state == PAUSED:
             for number in range(len(self._configs.tasks.get(name, []))):
                 if self._mine(name, number):
-                    self.writer.task(name, number, PAUSED)
+                    self.writer.task(name, number, PAUSED, version=self._known_version(name))
 
     # --- connectors -----------------------------------------------------------------------------------------
 
@@ -306,6 +307,13 @@ class Worker:
     def _version(self, settings: Mapping[str, str]) -> str | None:
         return self._environment.class_of(settings).version
 
+    def _known_version(self, name: str) -> str | None:
+        """None where the class is not there."""
+        try:
+            return self._version(self._configs.connectors.get(name, {}))
+        except ConfigError:
+            return None
+
     def heard(self, name: str, number: int, state: str, trace: str | None) -> None:
         """In a thread of the host."""
         settings = self._configs.connectors.get(name)
@@ -351,7 +359,7 @@ class Worker:
     def _watch(self) -> None:
         now = time.monotonic()
         for name, number in self.tasks.restart_due(now):
-            self.writer.task(name, number, "RESTARTING")
+            self.writer.task(name, number, "RESTARTING", version=self._known_version(name))
         if now < self._next_watch:
             return
         self._next_watch = now + WATCH_SECONDS

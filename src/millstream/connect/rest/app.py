@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import ASGIApp
 
-from millstream.connect.config.config_def import ConfigError
-from millstream.connect.converters.plugins import CONVERTERS
+from millstream.connect.config.config_def import ConfigDef, ConfigError
+from millstream.connect.converters.plugins import CONVERTERS, converter_name
 from millstream.connect.herder import Herder
 from millstream.connect.herding.request_errors import BadRequest, Elsewhere, NotFound
-from millstream.connect.plugins import CONNECTORS, find_connector, load, type_of
+from millstream.connect.plugin_versions import check_version
+from millstream.connect.plugins import (
+    CONNECTORS,
+    class_name_of,
+    find_connector,
+    load,
+    same_connector,
+    type_of,
+)
 from millstream.connect.preview import MAX_RECORDS
 from millstream.connect.rest import loggers
 from millstream.connect.rest.metrics import collect
-from millstream.connect.rest.responses import JSON, answer, body_of, call, forward
+from millstream.connect.rest.paths import Paths
+from millstream.connect.rest.responses import JSON, answer, body_of, call, forward, known_fields
 from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
+from millstream.connect.validation import VERSION, config_of, converter_config, definition
 from millstream.connect.validation import body as validation_body
-from millstream.connect.validation import definition, validate
 from millstream.connect.worker_config import WorkerConfig
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
@@ -30,8 +41,8 @@ from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation, MediaTypes
 
-VERSION = "4.3.1"
-"""The Kafka Connect whose API this is; clients compare it."""
+_BLANK = "".join(map(chr, range(33)))
+"""What Java cuts off a name: the space and all below it."""
 _TYPES = MediaTypes(JSON, frozenset({JSON}), frozenset({JSON}))
 
 router = APIRouter()
@@ -42,7 +53,8 @@ def make_app(herder: Herder, config: WorkerConfig, login: ClusterLogin | None = 
     app.add_exception_handler(Elsewhere, forward)  # type: ignore[arg-type]
     app.state.herder = herder
     app.state.config = config
-    negotiated = ContentNegotiation(app, lambda _path: _TYPES, max_bytes=config.value("max.request.size"))
+    paths = Paths(app, [*router.routes, *loggers.router.routes])
+    negotiated = ContentNegotiation(paths, lambda _path: _TYPES, max_bytes=config.value("max.request.size"))
     return surrounded(
         negotiated,
         ServiceMetrics("connect", lambda: collect(herder)),
@@ -121,16 +133,21 @@ async def create(request: Request) -> Response:
     content = await body_of(request)
     if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
         raise HttpError(400, 400, "Bad request: expected {name, config}")
+    known_fields(content, ("name", "config", "initial_state"))
     settings = _settings(content.get("config") or {})
-    name = (content.get("name") or "").strip()
-    if not name:
-        raise HttpError(400, 400, "Bad request: connector name is missing")
+    name = str(content.get("name") or "").strip(_BLANK)
     _check_name(name, settings)
     initial = content.get("initial_state")
+    if not isinstance(initial, str | None):
+        raise HttpError(400, 400, f"Unknown initial state {initial}")
     made = await call(request, lambda herder: herder.create(name, settings, initial))
     response = answer(made, 201)
-    response.headers["location"] = f"/connectors/{name}"
+    response.headers["location"] = _location(name)
     return response
+
+
+def _location(name: str) -> str:
+    return f"/connectors/{quote(name, safe='')}"
 
 
 def _check_name(name: str, settings: dict[str, str]) -> None:
@@ -160,7 +177,7 @@ async def put_config(request: Request, name: str) -> Response:
     created, made = await call(request, lambda herder: herder.put_config(name, settings))
     response = answer(made, 201 if created else 200)
     if created:
-        response.headers["location"] = f"/connectors/{name}"
+        response.headers["location"] = _location(name)
     return response
 
 
@@ -252,6 +269,8 @@ async def alter_offsets(request: Request, name: str) -> Response:
     entries = content.get("offsets") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries or not all(isinstance(one, dict) for one in entries):
         raise HttpError(400, 400, "Partitions / offsets need to be provided for an alter offsets request")
+    for entry in entries:
+        known_fields(entry, ("partition", "offset"))
     message = await call(request, lambda herder: herder.alter_offsets(name, entries))
     return answer({"message": message})
 
@@ -316,26 +335,40 @@ async def plugins(request: Request) -> Response:
 
 @router.get("/connector-plugins/{plugin}/config")
 async def plugin_config(request: Request, plugin: str) -> Response:
-    for look_up in (find_connector, find_transform, find_predicate):
-        try:
-            config = look_up(plugin).config
-        except ConfigError:
-            continue
-        return answer([definition(key) for key in config.keys.values()])
-    raise HttpError(404, 404, f"Unknown plugin {plugin}.")
+    wanted = request.query_params.get("version")
+
+    def act(herder: Herder) -> list[Any]:
+        full, version, config = _plugin(plugin, herder.plugin_path)
+        check_version(full, wanted, version)
+        return [definition(key) for key in config.keys.values()]
+
+    return answer(await call(request, act))
+
+
+def _plugin(name: str, plugin_path: tuple[str, ...]) -> tuple[str, str, ConfigDef]:
+    """The class name, version and settings of a plugin of any kind."""
+    converter = converter_name(name)
+    if converter is not None:
+        return converter, VERSION, converter_config(converter)
+    for look_up in (find_transform, find_predicate):
+        with contextlib.suppress(ConfigError):
+            return name, VERSION, look_up(name).config
+    try:
+        connector = find_connector(name, plugin_path)
+    except ConfigError:
+        raise NotFound(f"Unknown plugin {name}.") from None
+    return class_name_of(connector), connector.version, config_of(connector)
 
 
 @router.put("/connector-plugins/{plugin}/config/validate")
 async def validate_config(request: Request, plugin: str) -> Response:
     settings = _settings(await body_of(request))
-    config: WorkerConfig = request.app.state.config
 
-    def act(_herder: Herder) -> dict[str, Any]:
-        path = tuple(config.value("plugin.path"))
-        connector = find_connector(plugin, path)
+    def act(herder: Herder) -> dict[str, Any]:
         inside = settings.get("connector.class")
-        if inside is not None and find_connector(inside, path) is not connector:
+        if inside is not None and not same_connector(inside, plugin, herder.plugin_path):
             raise BadRequest(f"Included connector type {inside} does not match request type {plugin}")
-        return validation_body(connector, validate(connector, settings))
+        connector = find_connector(plugin, herder.plugin_path)
+        return validation_body(connector, herder.validated(connector, settings))
 
     return answer(await call(request, act))

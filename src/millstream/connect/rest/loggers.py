@@ -58,7 +58,7 @@ def set_level(name: str, level: str) -> list[str]:
     if level.upper() not in _LEVELS:
         return []
     below = [one for one in _known() if one == name or one.startswith(f"{name}.") or name == "root"]
-    affected = sorted({*below, name})
+    affected = sorted(one for one in {*below, name} if _logger(one).level != _LEVELS[level.upper()])
     now = int(time.time() * 1000)
     for one in affected:
         _logger(one).setLevel(_LEVELS[level.upper()])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +15,9 @@ from millstream.connect.config.config_def import ConfigError
 from millstream.connect.errors import ConnectError
 from millstream.connect.herder import Herder
 from millstream.connect.herding.request_errors import BadRequest, Conflict, Elsewhere, Forbidden, NotFound
+from millstream.http.cluster_authentication import caller_of
 from millstream.http.errors import HttpError
+from millstream.http.tls import peer_context
 from millstream.wire.errors import KafkaError
 
 JSON = "application/json"
@@ -54,6 +55,14 @@ async def body_of(request: Request) -> Any:
         raise HttpError(400, 400, f"Bad request: the body is not JSON: {error}") from None
 
 
+def known_fields(content: dict[str, Any], names: tuple[str, ...]) -> None:
+    """A field that nobody knows is a mistake, not a wish that may be left out."""
+    for name in content:
+        if name not in names:
+            known = ", ".join(f'"{one}"' for one in names)
+            raise HttpError(400, 400, f'Unrecognized field "{name}" (known properties: {known})')
+
+
 async def forward(request: Request, elsewhere: Elsewhere) -> Response:
     """The same request to the worker that it is for. That one does it, or says why not."""
     if request.query_params.get("forward") == "false":
@@ -68,6 +77,9 @@ async def forward(request: Request, elsewhere: Elsewhere) -> Response:
         for name, value in request.headers.items()
         if name.lower() in ("authorization", "content-type", "accept")
     }
+    caller = caller_of(request.scope)
+    if caller is not None and caller.authorization:
+        headers["authorization"] = caller.authorization
     path = f"{request.url.path}?forward=false"
 
     def send() -> tuple[int, bytes]:
@@ -75,7 +87,7 @@ async def forward(request: Request, elsewhere: Elsewhere) -> Response:
         kind: Any = http.client.HTTPConnection
         more: dict[str, Any] = {"timeout": FORWARD_SECONDS}
         if target.scheme == "https":
-            kind, more["context"] = http.client.HTTPSConnection, ssl.create_default_context()
+            kind, more["context"] = http.client.HTTPSConnection, peer_context(request.app.state.config)
         connection = kind(target.hostname, target.port, **more)
         try:
             connection.request(request.method, path, data or None, headers)
@@ -86,6 +98,6 @@ async def forward(request: Request, elsewhere: Elsewhere) -> Response:
 
     try:
         status, body = await asyncio.get_running_loop().run_in_executor(None, send)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise HttpError(500, 500, f"IO Error trying to forward REST request: {error}") from None
     return Response(body, status, media_type=JSON if body else None)

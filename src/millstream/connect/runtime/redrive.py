@@ -44,8 +44,8 @@ def belongs(record: Record, connector: str) -> bool:
 
 
 class Candidate(NamedTuple):
-    """What `where` is asked of: the record with its place and time as it once was, and all headers of the
-    dead letter, so that errors can be asked for too."""
+    """What `where` is asked of: the record with its topic, partition, offset and time as they once were, and
+    all headers of the dead letter, so that errors can be asked for too."""
 
     topic: str
     partition: int

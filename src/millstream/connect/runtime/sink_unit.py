@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millstream.client import EARLIEST, LATEST, TransactionalProducer, list_offsets
+from millstream.client import EARLIEST, TransactionalProducer, list_offsets
 from millstream.client.fetch import Fetched, next_offset
 from millstream.client.groups import Groups
 from millstream.client.producer import Batch
@@ -26,6 +26,7 @@ from millstream.connect.config.java_regex import compile_regex
 from millstream.connect.data.record import SinkRecord
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.connect.plugins import find_connector
+from millstream.connect.runtime.client_settings import client_settings, first_offset, poll_records
 from millstream.connect.runtime.dead_letters import (
     MAX_DEAD_LETTER_BYTES,
     context_headers,
@@ -49,7 +50,6 @@ from millstream.wire.topic_partition import TopicPartition
 log = logging.getLogger("millstream.connect")
 
 TRANSACTION_TIMEOUT_MS = 60_000
-MAX_POLL_RECORDS = 500
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 _NOWHERE = Position(-1)
@@ -75,7 +75,8 @@ class SinkUnit:
         self._groups = Groups(self._cluster)
         settings = resolve(spec.settings, spec.providers)
         self._parsed = SINK_CONFIG.parse(settings)
-        self._settings = settings
+        own = client_settings("consumer", settings, spec.worker)
+        self._first_offset, self._poll_records = first_offset(own), poll_records(own)
         self._tolerance = Tolerance(self._parsed, f"{spec.connector}-{spec.number}")
         self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
         self._dead_letter_topic = self._parsed["errors.deadletterqueue.topic.name"]
@@ -146,12 +147,9 @@ class SinkUnit:
                 raise found
             self._positions[which] = found.offset
             metadata[which] = found.metadata or ""
-        reset = self._settings.get("consumer.override.auto.offset.reset", "earliest")
         missing = [which for which in new if which not in self._positions]
         if missing:
-            at = list_offsets(
-                self._cluster, dict.fromkeys(missing, LATEST if reset == "latest" else EARLIEST)
-            )
+            at = list_offsets(self._cluster, dict.fromkeys(missing, self._first_offset))
             self._positions |= {which: found.offset for which, found in at.items()}
         for which in new:
             self._done[which] = self._positions[which]
@@ -198,9 +196,9 @@ class SinkUnit:
             records = [pair for pair in records if pair[0].offset < after]
         if after > begin:
             self._positions[which] = after
-            for start in range(0, max(1, len(records)), MAX_POLL_RECORDS):
-                part = records[start : start + MAX_POLL_RECORDS]
-                last = start + MAX_POLL_RECORDS >= len(records)
+            for start in range(0, max(1, len(records)), self._poll_records):
+                part = records[start : start + self._poll_records]
+                last = start + self._poll_records >= len(records)
                 self._held.append(_Held(which, part, after if last else part[-1][0].offset + 1))
         self._ends[which] = max(fetched.last_stable_offset, 0)
         self.status.lag = sum(max(0, end - self._done.get(one, end)) for one, end in self._ends.items())

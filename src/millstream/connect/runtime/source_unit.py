@@ -21,9 +21,11 @@ from millstream.connect.config.java_regex import compile_regex
 from millstream.connect.data.record import SourceRecord
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.connect.plugins import find_connector
+from millstream.connect.runtime.client_settings import client_settings, compression
 from millstream.connect.runtime.offset_file import append, read_file
 from millstream.connect.runtime.offset_records import OffsetState, offset_key, offset_value, read_offsets
 from millstream.connect.runtime.pipeline import Pipeline, names, with_prefix
+from millstream.connect.runtime.source_blocks import ProducerRecord
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
 from millstream.host.errors import FinalError
@@ -70,11 +72,13 @@ class SourceUnit:
         task_settings = resolve(spec.task, spec.providers)
         self._settings = settings
         parsed = SOURCE_CONFIG.parse(settings)
-        self._boundary = parsed["transaction.boundary"] if spec.exactly_once else "poll"
+        self._boundary = parsed["transaction.boundary"].lower() if spec.exactly_once else "poll"
         self._interval = (parsed["transaction.boundary.interval.ms"] or DEFAULT_INTERVAL_MS) / 1000
         self._commit_at: float | None = None
         self._asked_to_commit = False
-        self._max_request_size = max_request_size(settings, spec.worker)
+        own = client_settings("producer", settings, spec.worker)
+        self._max_request_size = max_request_size(own)
+        self._codec, self._level = compression(own)
         self._tolerance = Tolerance(parsed, f"{spec.connector}-{spec.number}")
         self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
         # Whoever had the id is fenced now, and what he wrote has its end: what is read next is final.
@@ -151,15 +155,13 @@ class SourceUnit:
             raise FinalError(str(error)) from error
         if not records:
             # The longer nothing comes, the less often it is asked.
-            self._due = time.monotonic() + self._task.idle_ms / 1000 * (
-                1 if self._task.steady else self._idle
-            )
+            now, pause = time.monotonic(), self._task.idle_ms
+            self._due = now + pause / 1000 if self._task.steady else next_beat(now, int(pause * self._idle))
             self._idle = min(self._idle * 1.25, MAX_IDLE_FACTOR)
             return False
         self._idle, self._due = 1.0, 0.0
         now = int(time.time() * 1000)
-        for record in records:
-            self._take(record, now)
+        self._take(records, now)
         self._note_offsets(records)
         self.status.read += len(records)
         self._uncommitted = True
@@ -167,15 +169,22 @@ class SourceUnit:
             self._commit_at = time.monotonic() + self._interval
         return True
 
-    def _take(self, record: SourceRecord, now: int) -> None:
-        try:
-            transformed = self._pipeline.transform(record)
-            if transformed is not None:
-                self._add(transformed, self._pipeline.to_bytes(transformed, now))
-        except RecordFailed as failed:
-            self._tolerance.log_failure(failed.failure, record)
-        except ConnectError as error:
-            raise FinalError(_with_cause(error)) from error
+    def _take(self, records: Sequence[SourceRecord], now: int) -> None:
+        block = self._pipeline.block_to_bytes(records, now)
+        for record, in_block in zip(records, block, strict=True):
+            try:
+                written = in_block or self._alone(record, now)
+                if written is not None:
+                    self._add(*written)
+            except RecordFailed as failed:
+                self._tolerance.log_failure(failed.failure, record)
+            except ConnectError as error:
+                raise FinalError(_with_cause(error)) from error
+
+    def _alone(self, record: SourceRecord, now: int) -> ProducerRecord:
+        """None for a record that a transform drops."""
+        made = self._pipeline.transform(record)
+        return None if made is None else (made.topic, made.partition, self._pipeline.to_bytes(made, now))
 
     def _note_offsets(self, records: Sequence[SourceRecord]) -> None:
         """The last one of each source partition is what counts; making its key costs more than a record."""
@@ -191,10 +200,9 @@ class SourceUnit:
         if partition is not None:
             self._source_offsets[offset_key(self._spec.connector, partition)] = offset_value(offset)
 
-    def _add(self, record: SourceRecord, wire: Record) -> None:
-        partition = record.partition
+    def _add(self, topic: str, partition: int | None, wire: Record) -> None:
         if partition is None:
-            partition = self._partition_for(record.topic, wire.key)
+            partition = self._partition_for(topic, wire.key)
         size = len(wire.key or b"") + len(wire.value or b"") + 64
         if (size > SURELY_SMALL or wire.headers) and size_when_serialized(wire) > self._max_request_size:
             raise self._too_large(wire)
@@ -203,10 +211,10 @@ class SourceUnit:
         if (
             batch is None
             or batch.partition != partition
-            or batch.topic != record.topic
+            or batch.topic != topic
             or batch.bytes + size > MAX_BATCH_BYTES
         ):
-            batch = self._batch_of(TopicPartition(record.topic, partition), size)
+            batch = self._batch_of(TopicPartition(topic, partition), size)
         batch.records.append(wire)
         batch.bytes += size
         self._bytes += size
@@ -308,7 +316,9 @@ class SourceUnit:
         queues: defaultdict[TopicPartition, deque[Batch]] = defaultdict(deque)
         for one in self._rounds:
             for which, held in one.items():
-                queues[which].append(encode_batch(held, transactional=transactional))
+                queues[which].append(
+                    encode_batch(held, self._codec, level=self._level, transactional=transactional)
+                )
         offsets = self._offset_batches(transactional)
         if transactional:
             for which, batch in offsets.items():
@@ -353,9 +363,15 @@ class SourceUnit:
             self._task.stop()
 
 
-def max_request_size(settings: Mapping[str, str], worker: Mapping[str, str]) -> int:
-    """Of the task's producer: the connector's own setting, else the worker's, else Kafka's default."""
-    given = settings.get("producer.override.max.request.size", worker.get("producer.max.request.size"))
+def next_beat(now: float, pause_ms: int) -> float:
+    """When a task is asked again that had nothing: at the next multiple of its pause, so that all tasks of a
+    lane that have nothing wake it together instead of one after the other."""
+    return (int(now * 1000) // pause_ms + 1) * pause_ms / 1000 if pause_ms > 0 else now
+
+
+def max_request_size(own: Mapping[str, str]) -> int:
+    """By the settings of the task's producer, else Kafka's default."""
+    given = own.get("max.request.size")
     try:
         return int(given) if given is not None else 1 << 20
     except ValueError:

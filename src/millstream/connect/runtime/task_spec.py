@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from millstream.client import ClientConfig
+from millstream.connect.runtime.client_settings import consumer_group
 from millstream.connect.runtime.redrive import Redrive
 
 
@@ -36,7 +37,7 @@ class TaskSpec:
 
     @property
     def consumer_group(self) -> str:
-        return f"connect-{self.connector}"
+        return consumer_group(self.connector, self.settings)
 
 
 TOPIC_METRIC = "topic:"

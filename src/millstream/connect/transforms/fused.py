@@ -64,7 +64,7 @@ _FIELDS = {
 Function = Callable[[Any], Any]
 
 
-class _NotFusable(Exception):
+class NotFusable(Exception):
     """These steps, with these schemas, stay steps."""
 
 
@@ -106,14 +106,14 @@ class FusedSteps:
         if len(self._functions) >= _KEPT:
             self._functions.clear()
         try:
-            made = _Source(record_class, key, value).function(self._transforms)
-        except (_NotFusable, ConnectError, ValueError):
+            made = FusedSource(record_class, key, value).function(self._transforms)
+        except (NotFusable, ConnectError, ValueError):
             made = None
         self._functions[record_class, key, value] = made
         return made
 
 
-class _Shape:
+class Shape:
     """A key or value while the function is written: `whole` is an expression, or `fields` has one for each
     field of the struct."""
 
@@ -121,15 +121,16 @@ class _Shape:
         self.schema, self.whole, self.fields = schema, whole, fields
 
 
-class _Source:
-    """The text of a function, as it grows."""
+class FusedSource:
+    """The text of a function, as it grows: `lines` of a body that has `record`, and the objects that they
+    name."""
 
     def __init__(self, record_class: type, key: Schema | None, value: Schema | None) -> None:
         if record_class not in _FIELDS:
-            raise _NotFusable
+            raise NotFusable
         self._class = record_class
-        self._lines: list[str] = []
-        self._objects: dict[str, Any] = {
+        self.lines: list[str] = []
+        self.objects: dict[str, Any] = {
             "made": record_class,
             "create": object.__new__,
             "Struct": Struct,
@@ -140,32 +141,35 @@ class _Source:
             "Decimal": Decimal,
             "datetime": datetime,
         }
-        self._constants: dict[str, Any] = {}
-        self._shapes: dict[Target, _Shape] = {
-            "key": _Shape(key, "record.key"),
-            "value": _Shape(value, "record.value"),
+        self.constants: dict[str, Any] = {}
+        self.shapes: dict[Target, Shape] = {
+            "key": Shape(key, "record.key"),
+            "value": Shape(value, "record.value"),
         }
-        self._topic = "record.topic"
+        self.topic = "record.topic"
         self._count = 0
 
-    def function(self, transforms: Sequence[Transform]) -> Function:
+    def take(self, transforms: Sequence[Transform]) -> None:
         for transform in transforms:
             self._step(transform)
+
+    def function(self, transforms: Sequence[Transform]) -> Function:
+        self.take(transforms)
         arguments = {
-            "topic": self._topic,
+            "topic": self.topic,
             "partition": "record.partition",
             "timestamp": "record.timestamp",
             "headers": "record.headers",
         }
-        for target, shape in self._shapes.items():
-            arguments[f"{target}_schema"] = self._object(shape.schema)
+        for target, shape in self.shapes.items():
+            arguments[f"{target}_schema"] = self.object(shape.schema)
             arguments[target] = self._struct(shape)
         arguments |= {name: f"record.{name}" for name in _FIELDS[self._class]}
         # Field by field: the constructor takes longer to sort its arguments.
-        self._lines.append("new = create(made)")
-        self._lines += [f"new.{name} = {text}" for name, text in arguments.items()]
-        body = "".join(f"    {line}\n" for line in [*self._lines, "return new"])
-        space = dict(self._objects)
+        self.lines.append("new = create(made)")
+        self.lines += [f"new.{name} = {text}" for name, text in arguments.items()]
+        body = "".join(f"    {line}\n" for line in [*self.lines, "return new"])
+        space = dict(self.objects)
         exec(compile(f"def fused(record):\n{body}", "<fused transforms>", "exec"), space)  # noqa: S102
         found: Function = space["fused"]
         return found
@@ -176,40 +180,40 @@ class _Source:
         self._count += 1
         return f"{prefix}{self._count}"
 
-    def _object(self, thing: Any) -> str:
+    def object(self, thing: Any) -> str:
         """The name under which the function knows an object."""
         if thing is None:
             return "None"
-        for name, known in self._objects.items():
+        for name, known in self.objects.items():
             if known is thing:
                 return name
         name = self._name("o")
-        self._objects[name] = thing
+        self.objects[name] = thing
         return name
 
     def _constant(self, value: Any) -> str:
         name = self._name("c")
-        self._objects[name] = self._constants[name] = value
+        self.objects[name] = self.constants[name] = value
         return name
 
-    def _variable(self, expression: str) -> str:
+    def variable(self, expression: str) -> str:
         name = self._name()
-        self._lines.append(f"{name} = {expression}")
+        self.lines.append(f"{name} = {expression}")
         return name
 
-    def _struct(self, shape: _Shape) -> str:
+    def _struct(self, shape: Shape) -> str:
         if shape.fields is None:
             return shape.whole
         # Without the constructor, which looks again whether the schema is one of structs.
-        struct = self._variable("create(Struct)")
-        self._lines.append(f"{struct}.schema = {self._object(shape.schema)}")
-        self._lines.append(f"{struct}.values = [{', '.join(shape.fields)}]")
+        struct = self.variable("create(Struct)")
+        self.lines.append(f"{struct}.schema = {self.object(shape.schema)}")
+        self.lines.append(f"{struct}.values = [{', '.join(shape.fields)}]")
         return struct
 
     def _check(self, schema: Schema, name: str) -> None:
         """What a struct checks of a field that is put into it."""
         if schema.type in _NESTED:
-            self._lines.append(f"validate({self._object(schema)}, {name})")
+            self.lines.append(f"validate({self.object(schema)}, {name})")
             return
         if schema.name in logical.LOGICAL_NAMES:
             kind = "Decimal" if schema.name == logical.DECIMAL else "datetime"
@@ -220,26 +224,26 @@ class _Source:
         else:
             fits = f"isinstance({name}, {_CLASSES[schema.type]})"
         null = f"{name} is None or " if schema.optional else ""
-        self._lines.append(f"if not ({null}{fits}): return SLOW")
+        self.lines.append(f"if not ({null}{fits}): return SLOW")
 
-    def _fields(self, target: Target) -> tuple[Schema, list[str]]:
+    def fields(self, target: Target) -> tuple[Schema, list[str]]:
         """The fields of a struct, each in a variable, checked."""
-        shape = self._shapes[target]
+        shape = self.shapes[target]
         schema = shape.schema
         if schema is None or schema.type is not Type.STRUCT:
-            raise _NotFusable
+            raise NotFusable
         if shape.fields is None:
-            struct, known = self._variable(shape.whole), self._object(schema)
-            self._lines.append(f"if type({struct}) is not Struct: return SLOW")
-            self._lines.append(
+            struct, known = self.variable(shape.whole), self.object(schema)
+            self.lines.append(f"if type({struct}) is not Struct: return SLOW")
+            self.lines.append(
                 f"if {struct}.schema is not {known} and {struct}.schema != {known}: return SLOW"
             )
             names = [self._name() for _ in schema.fields]
             if names:
-                self._lines.append(f"{', '.join(names)}, = {struct}.values")
+                self.lines.append(f"{', '.join(names)}, = {struct}.values")
             for field, name in zip(schema.fields, names, strict=True):
                 self._check(field.schema, name)
-            self._shapes[target] = _Shape(schema, fields=names)
+            self.shapes[target] = Shape(schema, fields=names)
             return schema, names
         return schema, shape.fields
 
@@ -247,10 +251,10 @@ class _Source:
         name = names[field.index]
         if field.schema.default is None or not with_default:
             return name
-        if name in self._constants:
-            return name if self._constants[name] is not None else self._constant(field.schema.default)
-        default = self._object(field.schema.default)
-        return self._variable(f"{default} if {name} is None else {name}")
+        if name in self.constants:
+            return name if self.constants[name] is not None else self._constant(field.schema.default)
+        default = self.object(field.schema.default)
+        return self.variable(f"{default} if {name} is None else {name}")
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -271,100 +275,100 @@ class _Source:
             elif isinstance(transform, ExtractField):
                 self._extract(transform)
             else:
-                raise _NotFusable
+                raise NotFusable
         else:
-            raise _NotFusable
+            raise NotFusable
 
     def _route(self, transform: RegexRouter) -> None:
         routed = lru_cache(maxsize=1000)(lambda topic: transform.apply(Record(topic=topic)).topic)
-        self._topic = self._variable(f"{self._object(routed)}({self._topic})")
+        self.topic = self.variable(f"{self.object(routed)}({self.topic})")
 
     def _hoist(self, transform: HoistField) -> None:
-        shape = self._shapes[transform.target]
+        shape = self.shapes[transform.target]
         if shape.schema is None or shape.fields is not None:
-            raise _NotFusable
-        name = self._variable(shape.whole)
+            raise NotFusable
+        name = self.variable(shape.whole)
         self._check(shape.schema, name)
-        self._shapes[transform.target] = _Shape(transform.updated_schema(shape.schema), fields=[name])
+        self.shapes[transform.target] = Shape(transform.updated_schema(shape.schema), fields=[name])
 
     def _insert(self, transform: InsertField) -> None:
-        schema, names = self._fields(transform.target)
+        schema, names = self.fields(transform.target)
         kept = [self._read(field, names, transform.with_default) for field in schema.fields]
         kept += self._inserted(transform)
-        self._shapes[transform.target] = _Shape(transform.updated_schema(schema), fields=kept)
+        self.shapes[transform.target] = Shape(transform.updated_schema(schema), fields=kept)
 
     def _inserted(self, transform: InsertField) -> list[str]:
         """In the order of the fields in the schema."""
         found = []
         insertion = transform.insertions
         if insertion["topic"] is not None:
-            found.append(self._topic)
+            found.append(self.topic)
         if insertion["partition"] is not None:
-            partition = self._variable("record.partition")
+            partition = self.variable("record.partition")
             null = f"{partition} is not None and " if insertion["partition"].optional else ""
-            self._lines.append(f"if {null}type({partition}) is not int: return SLOW")
+            self.lines.append(f"if {null}type({partition}) is not int: return SLOW")
             found.append(partition)
         if insertion["offset"] is not None:
             if self._class is not SinkRecord:
-                raise _NotFusable
+                raise NotFusable
             found.append("record.offset")
         if insertion["timestamp"] is not None:
-            stamp = self._variable("record.timestamp")
-            self._lines.append(f"if type({stamp}) is not int: return SLOW")
-            found.append(self._variable(f"from_millis({stamp})"))
+            stamp = self.variable("record.timestamp")
+            self.lines.append(f"if type({stamp}) is not int: return SLOW")
+            found.append(self.variable(f"from_millis({stamp})"))
         if insertion["static"] is not None:
             found.append(self._constant(transform.settings["static.value"]))
         return found
 
     def _replace(self, transform: ReplaceField) -> None:
-        schema, names = self._fields(transform.target)
+        schema, names = self.fields(transform.target)
         updated = transform.updated_schema(schema)
         kept = []
         for field in updated.fields:
             original = schema.field(transform.original(field.name))
             if original is None or original.schema != field.schema:
-                raise _NotFusable  # names that are exchanged: an error, or a check that the steps make
+                raise NotFusable  # names that are exchanged: an error, or a check that the steps make
             kept.append(self._read(original, names, transform.with_default))
-        self._shapes[transform.target] = _Shape(updated, fields=kept)
+        self.shapes[transform.target] = Shape(updated, fields=kept)
 
     def _cast(self, transform: Cast) -> None:
         if transform.whole is not None:
-            raise _NotFusable
-        schema, names = self._fields(transform.target)
+            raise NotFusable
+        schema, names = self.fields(transform.target)
         updated = transform.updated_schema(schema)
         changed = []
         for field in schema.fields:
             name = self._read(field, names, transform.with_default)
             kind = transform.casts.get(field.name)
             changed.append(name if kind is None else self._as(field.schema, name, kind))
-        self._shapes[transform.target] = _Shape(updated, fields=changed)
+        self.shapes[transform.target] = Shape(updated, fields=changed)
 
     def _as(self, schema: Schema, name: str, kind: Type) -> str:
-        if name in self._constants:
-            return self._constant(cast(schema, self._constants[name], kind))
+        if name in self.constants:
+            return self._constant(cast(schema, self.constants[name], kind))
         before, after = INTEGERS.get(schema.type), INTEGERS.get(kind)
         if schema.name is None and before is not None and after is not None and before <= after:
             return name
-        return self._variable(f"cast({self._object(schema)}, {name}, {self._object(kind)})")
+        return self.variable(f"cast({self.object(schema)}, {name}, {self.object(kind)})")
 
     def _value_to_key(self, transform: ValueToKey) -> None:
-        schema, names = self._fields("value")
+        schema, names = self.fields("value")
         key = transform.key_schema(schema)
         if len(key.fields) != len(transform.settings["fields"]):
-            raise _NotFusable
+            raise NotFusable
         found = []
         for field in key.fields:
             own = schema.field(field.name)
             assert own is not None
             found.append(self._read(own, names, transform.with_default))
-        self._shapes["key"] = _Shape(key, fields=found)
+        self.shapes["key"] = Shape(key, fields=found)
 
     def _extract(self, transform: ExtractField) -> None:
         if len(transform.path.steps) != 1:
-            raise _NotFusable
-        schema, names = self._fields(transform.target)
+            raise NotFusable
+        schema, names = self.fields(transform.target)
         field = transform.path.field_of(schema)
         if field is None:
-            raise _NotFusable
+            raise NotFusable
         name = self._read(field, names, transform.with_default)
-        self._shapes[transform.target] = _Shape(field.schema, whole=name)
+        self.shapes[transform.target] = Shape(field.schema, whole=name)

@@ -35,6 +35,8 @@ async def log_in(request: Request) -> Response:
     caller: Caller | None = None
     try:
         if isinstance(console.logins, ClusterLogin):
+            if "BASIC" not in console.settings.methods:
+                raise LoginRefused
             caller = await console.logins.password(name, form.get("password", ""), address)
             user = user_of(caller)
             if not user.roles:

@@ -1,7 +1,9 @@
 """For machines: health and metrics; and a page with the metrics of all services."""
 
 import asyncio
+import ssl
 import time
+from functools import lru_cache
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -61,7 +63,7 @@ async def _registry(console: Console) -> dict[str, Any]:
 async def all_metrics(request: Request) -> Response:
     """Those of all services on one page, each sample with its service: one address to scrape. One that is
     away is left out and has `millstream_service_up` 0."""
-    pages = await _pages(get_console(request))
+    pages = await service_pages(get_console(request))
     up = gauges(
         "millstream_service_up",
         "1 if the service answered with its metrics.",
@@ -72,10 +74,11 @@ async def all_metrics(request: Request) -> Response:
     return PlainTextResponse(text, media_type=MEDIA_TYPE)
 
 
-async def _pages(console: Console) -> dict[str, tuple[str, str, float]]:
+async def service_pages(console: Console) -> dict[str, tuple[str, str, float]]:
     """Text, error, seconds of each service. Only addresses that the settings name are asked."""
     urls = console.settings.metrics_urls
-    found = await asyncio.gather(*map(_ask, urls.values()))
+    trusted = _trusted(console.settings.value("metrics.ssl.truststore.location"))
+    found = await asyncio.gather(*(_ask(url, trusted) for url in urls.values()))
     return {"console": (console.metrics.render(), "", 0.0), **dict(zip(urls, found, strict=True))}
 
 
@@ -84,7 +87,7 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
     """What each service says about itself."""
     console = get_console(request)
     urls = console.settings.metrics_urls
-    pages = await _pages(console)
+    pages = await service_pages(console)
     rows = [
         {
             "name": name,
@@ -117,12 +120,17 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
     )
 
 
-async def _ask(url: str) -> tuple[str, str, float]:
+@lru_cache(maxsize=1)
+def _trusted(authority: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority)
+
+
+async def _ask(url: str, trusted: ssl.SSLContext) -> tuple[str, str, float]:
     import httpx
 
     began = time.perf_counter()
     try:
-        async with httpx.AsyncClient(timeout=3.0) as client:
+        async with httpx.AsyncClient(timeout=3.0, verify=trusted) as client:
             answer = await client.get(url)
         answer.raise_for_status()
         return answer.text[:LARGEST], "", time.perf_counter() - began

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from millstream.registry import errors
 from millstream.registry.api.responses import answer, flag, json_body, service_of, version_number
+from millstream.registry.api.rights import require_references
 from millstream.registry.errors import RegistryError
 from millstream.registry.requests import schema_request
 from millstream.registry.schema_records import Version
@@ -34,6 +35,7 @@ async def with_subject(subject: str, request: Request) -> Response:
 async def _check(request: Request, subject: str, earlier: list[Version]) -> Response:
     service = service_of(request)
     wanted = schema_request(await json_body(request))
+    await require_references(request, wanted.references, subject)
     verbose = flag(request, "verbose")
     try:
         problems = service.commands.check_compatibility(

@@ -6,13 +6,14 @@ there, too.
 """
 
 import logging
-import ssl
 import time
 from collections.abc import Callable
 from typing import Any
 
 from fastapi import Request, Response
 
+from millstream.http.cluster_authentication import caller_of
+from millstream.http.tls import peer_context
 from millstream.registry import errors
 from millstream.registry.api.responses import service_of
 from millstream.registry.commands import Change, Steps
@@ -46,7 +47,7 @@ class LeaderClient:
                 connect=self._config.value("leader.connect.timeout.ms") / 1000,
             )
             secure = any(listener.scheme == "https" for listener in self._config.listeners)
-            verify = _tls_context(self._config) if secure else True
+            verify = peer_context(self._config) if secure else True
             self._client = httpx.AsyncClient(timeout=timeout, verify=verify)
         try:
             return await self._client.request(method, url, content=content, headers=headers)
@@ -56,20 +57,6 @@ class LeaderClient:
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
-
-
-def _tls_context(config: RegistryConfig) -> ssl.SSLContext:
-    """Instances trust each other by the same ssl.* settings with which they serve."""
-    context = ssl.create_default_context()
-    truststore = config.value("ssl.truststore.location")
-    if truststore:
-        context.load_verify_locations(truststore)
-    if not config.value("ssl.endpoint.identification.algorithm"):
-        context.check_hostname = False
-    location = config.value("ssl.keystore.location")
-    if location and str(config.value("ssl.keystore.type")).upper() == "PEM":
-        context.load_cert_chain(location, password=config.secret("ssl.key.password"))
-    return context
 
 
 async def at_leader(
@@ -104,6 +91,9 @@ async def forward(request: Request, leader: Identity, topic_log: TopicLog) -> Re
     client: LeaderClient = request.app.state.client
     headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
     headers["X-Forward"] = "true"
+    caller = caller_of(request.scope)
+    if caller is not None and caller.authorization:
+        headers["authorization"] = caller.authorization
     path = request.scope["raw_path"].decode("ascii") if request.scope.get("raw_path") else request.url.path
     query = request.scope["query_string"].decode("ascii", "replace")
     url = f"{leader.url}{path}{'?' + query if query else ''}"

@@ -8,6 +8,8 @@ single subject needs DESCRIBE on the cluster to read and ALTER to change; ALTER 
 `authorize` runs after the route is known, with the same parameters as the resource. A resource replaces an
 alias before it first waits for anything: later the alias might stand for a subject that nobody asked about. A
 schema that is named by its id is judged by `readable_users`, for only the resource knows which one it is.
+Whoever sends a schema has to be able to read the subjects that its references name, and whoever wants a
+schema with its references put in place all that they lead to: else a reference would read for the caller.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +22,7 @@ from millstream.registry import contexts, errors
 from millstream.registry.api.responses import service_of
 from millstream.registry.schema_records import Version
 from millstream.registry.topic_rights import TopicRights
+from millstream.schemas import Reference
 from millstream.wire.acls import Operation
 from millstream.wire.errors import KafkaError
 
@@ -91,6 +94,25 @@ async def require(request: Request, needed: Operation, subjects: Iterable[str]) 
     for subject in subjects:
         if not found[topic_of(subject)] >> needed & 1:
             raise errors.denied(needed.name.title(), subject)
+
+
+async def require_references(request: Request, references: tuple[Reference, ...], subject: str) -> None:
+    """403 for a caller who may not read what the references of a schema for this subject name."""
+    if references and caller_of(request.scope) is not None:
+        named = {contexts.within(reference.subject, subject) for reference in references}
+        if _puts_references_in_place(request):
+            named |= service_of(request).queries.referred_subjects(references, subject)
+        await require(request, Operation.READ, sorted(named))
+
+
+async def require_resolvable(request: Request, version: Version) -> None:
+    """The same for a registered schema, if the answer has more of its references than their names."""
+    if _puts_references_in_place(request):
+        await require_references(request, version.content.references, version.subject)
+
+
+def _puts_references_in_place(request: Request) -> bool:
+    return bool(request.query_params.get("format", "").strip() or request.query_params.getlist("findTags"))
 
 
 def require_alter(request: Request) -> None:

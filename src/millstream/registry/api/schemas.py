@@ -21,7 +21,7 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
-from millstream.registry.api.rights import is_readable, readable_users
+from millstream.registry.api.rights import is_readable, readable_users, require_resolvable
 from millstream.registry.associations.model import LIFECYCLES
 from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.errors import RegistryError
@@ -113,6 +113,7 @@ async def get_schema(schema_id: str, request: Request) -> Response:
     """A schema by its id, with a subject and version that have it."""
     service = service_of(request)
     found = await _by_id(service, schema_id, request)
+    await require_resolvable(request, found)
     text = formatted(service, found, request.query_params.get("format", ""))
     body: dict[str, Any] = {"subject": found.subject, "version": found.version}
     body.update(schema_body(found, text=text))
@@ -129,6 +130,7 @@ async def get_schema_only(schema_id: str, request: Request) -> Response:
     """A schema by its id, alone."""
     service = service_of(request)
     found = await _by_id(service, schema_id, request)
+    await require_resolvable(request, found)
     return text_answer(formatted(service, found, request.query_params.get("format", "")))
 
 
@@ -162,6 +164,7 @@ async def get_by_guid(guid: str, request: Request) -> Response:
                 raise
             denied = error  # another context may have it in a subject that the caller may read
             continue
+        await require_resolvable(request, found)
         text = formatted(service, found, request.query_params.get("format", ""))
         return answer(schema_body(found, text=text))
     raise denied or errors.schema_not_found(guid)

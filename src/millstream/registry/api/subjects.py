@@ -21,7 +21,7 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
-from millstream.registry.api.rights import is_readable
+from millstream.registry.api.rights import is_readable, require_references, require_resolvable
 from millstream.registry.commands import Change
 from millstream.registry.dek.rule_defaults import with_kek_names
 from millstream.registry.requests import schema_request, tags_request
@@ -70,6 +70,7 @@ async def get_version(subject: str, version: str, request: Request) -> Response:
     """One version of a subject, by number or `latest`."""
     service = service_of(request)
     found = find_version(service, subject, version, deleted=flag(request, "deleted"))
+    await require_resolvable(request, found)
     body = version_body(found, text=formatted(service, found, request.query_params.get("format", "")))
     if request.query_params.get("referenceFormat") == "qualified":
         with_qualified_references(body, found)
@@ -82,6 +83,7 @@ async def get_version_schema(subject: str, version: str, request: Request) -> Re
     """The schema of a version, alone."""
     service = service_of(request)
     found = find_version(service, subject, version, deleted=flag(request, "deleted"))
+    await require_resolvable(request, found)
     return text_answer(formatted(service, found, request.query_params.get("format", "")))
 
 
@@ -123,6 +125,7 @@ async def register(subject: str, request: Request) -> Response:
     wanted.rule_set = with_kek_names(wanted.rule_set)
     normalize, force = flag(request, "normalize"), flag(request, "force")
     form = request.query_params.get("format", "")
+    await require_references(request, wanted.references, subject)
 
     # A schema that is there already is answered by any instance.
     known = service.queries.registered(subject, wanted, normalize=normalize)
@@ -168,6 +171,7 @@ async def latest_with_metadata(subject: str, request: Request) -> Response:
     for one in reversed(list(service.state.all_versions(subject, deleted=deleted))):
         properties: dict[str, Any] = (one.content.metadata or {}).get("properties") or {}
         if one.content.metadata is not None and wanted.items() <= properties.items():
+            await require_resolvable(request, one)
             text = formatted(service, one, request.query_params.get("format", ""))
             return answer(version_body(one, text=text))
     if not service.state.has_subject(subject, deleted=deleted):
@@ -181,6 +185,7 @@ async def look_up(subject: str, request: Request) -> Response:
     service = service_of(request)
     subject = service.subject(subject)
     wanted = schema_request(await json_body(request))
+    await require_references(request, wanted.references, subject)
     deleted = flag(request, "deleted")
     normalize = flag(request, "normalize")
     found = None
@@ -194,6 +199,7 @@ async def look_up(subject: str, request: Request) -> Response:
         if not service.state.has_subject(subject, deleted=deleted):
             raise errors.subject_not_found(subject)
         raise errors.schema_not_found()
+    await require_resolvable(request, found)
     text = formatted(service, found, request.query_params.get("format", ""))
     return answer(version_body(found, text=text))
 

@@ -102,9 +102,11 @@ class App:
             found = {f"{settings.name}-{number}": one for number, one in enumerate(made)}
         else:
             found = {settings.name: made}
-        for name, one in found.items():
+        for name, one in list(found.items()):
             if not NAME.match(name):
                 raise PipelineError(f"{self.path}: '{name}' is not a name for a query")
+            if hasattr(one, "query") and hasattr(one, "make_topics"):  # a Streams application
+                found[name] = one = one.query(spark)
             if not (hasattr(one, "start") or hasattr(one, "awaitTermination")):
                 type_name = type(one).__name__
                 hint = "; return df.writeStream..." if type_name == "DataFrame" else ""

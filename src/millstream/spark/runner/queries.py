@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from millstream.spark.errors import PipelineError
@@ -195,6 +196,13 @@ class Queries:
         self._last_reports()
         self._set_state(STOPPED)
 
+    def fail(self, text: str) -> None:
+        """For good, because nothing can run any more."""
+        self._again_at = None
+        self.status.last_error = text
+        self._stop_all(0)
+        self._set_state(FAILED)
+
     def _last_reports(self) -> None:
         """Spark hands its reports on in a thread of its own: wait a moment for the last ones."""
         deadline = time.monotonic() + LAST_REPORTS
@@ -247,5 +255,5 @@ def _in_a_batch(query: Any) -> bool:
 
 
 def _stop(query: Any) -> None:
-    with contextlib.suppress(PySparkException):
+    with contextlib.suppress(PySparkException, Py4JError, OSError):  # the JVM may be gone
         query.stop()

@@ -7,6 +7,7 @@ stop, say so in the topic, exit with code 0. A second signal does not wait. Spar
 """
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client import ClientConfig
 from millstream.spark.errors import PipelineError
+from millstream.spark.lost import forget_lost, jvm_of, why_lost
 from millstream.spark.runner.checkpoint import checkpoint_root, use_remote
 from millstream.spark.runner.client_options import options_of
 from millstream.spark.runner.java import java_problem
@@ -35,6 +37,8 @@ from millstream.spark.session import default_master, refuse_connect
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from millstream.spark.runner.queries import Queries
 
 REPORT_EVERY = 1.0
@@ -114,6 +118,9 @@ class _Process:
         from millstream.spark.session import stderr_to
 
         refuse_connect(self._options.master)
+        # Of a JVM that dies in the middle of a call py4j logs two tracebacks, by the root logger; `_watch`
+        # says it in one line.
+        logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
         locks = [lock_folder(self._root.local / name, name) for name in self._apps]
         log = self._root.local / "spark.log"
         master = self._options.master or default_master()
@@ -132,7 +139,7 @@ class _Process:
                     self._pipelines[name] = self._prepared(name, app, sessions[name], listener)
                 reporter.start()
                 self._start()
-                self._watch()
+                self._watch(first)
         finally:
             for queries in self._pipelines.values():
                 queries.stop(0)
@@ -141,7 +148,10 @@ class _Process:
                 reporter.join(2 * TIMEOUT)
             self._screen.close()
             with stderr_to(log):
-                context.stop()
+                if why_lost(first) is None:
+                    context.stop()
+                else:
+                    forget_lost(first)
             for lock in locks:
                 lock.close()
         return self._verdict()
@@ -207,25 +217,41 @@ class _Process:
 
     # --- watching -------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
+    def _watch(self, session: "SparkSession") -> None:
+        from py4j.protocol import Py4JError
+
+        jvm = jvm_of(session.sparkContext)
         active = {
             name: queries for name, queries in self._pipelines.items() if queries.status.state != FAILED
         }
         restarts = dict.fromkeys(active, 0)
         while active and not self._stop_all.wait(LOOK_EVERY):
-            for name, queries in list(active.items()):
-                if name in self._stop_some:
-                    queries.stop(self._options.grace)
-                if name in self._stop_some or not queries.check():
-                    del active[name]
-                elif queries.status.restarts != restarts[name]:
-                    restarts[name] = queries.status.restarts
-                    self._screen.message(
-                        f"Pipeline {name} failed and is started again: {queries.status.last_error}"
-                    )
+            try:
+                if jvm is not None and jvm.poll() is not None:
+                    raise ConnectionError
+                self._look(active, restarts)
+            except (Py4JError, ConnectionError):
+                reason = why_lost(session)
+                if reason is None:
+                    raise
+                for queries in active.values():
+                    queries.fail(f"{reason} (see {self._root.local / 'spark.log'})")
+                return
             self._screen.show([queries.status for queries in self._pipelines.values()])
         for queries in active.values():
             queries.stop(self._options.grace)
+
+    def _look(self, active: dict[str, "Queries"], restarts: dict[str, int]) -> None:
+        for name, queries in list(active.items()):
+            if name in self._stop_some:
+                queries.stop(self._options.grace)
+            if name in self._stop_some or not queries.check():
+                del active[name]
+            elif queries.status.restarts != restarts[name]:
+                restarts[name] = queries.status.restarts
+                self._screen.message(
+                    f"Pipeline {name} failed and is started again: {queries.status.last_error}"
+                )
 
     def _verdict(self) -> int:
         failed = 0

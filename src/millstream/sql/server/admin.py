@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from millstream.client import Admin, Cluster
 from millstream.serdes.client import RegistryRefused, RegistryUnreachable
@@ -11,16 +13,20 @@ from millstream.sql import ast, statements
 from millstream.sql.catalog import Catalog, Column, QueryInfo, Schema, Source
 from millstream.sql.engine import apply, plan_query
 from millstream.sql.errors import SqlError
-from millstream.sql.functions.table import Function
+from millstream.sql.functions.table import Function, Overload
 from millstream.sql.server import entities
 from millstream.sql.server.connectors import Connectors
 from millstream.sql.server.entities import Json, entity
+from millstream.sql.server.peers import INTERNAL, UNRESPONSIVE
 from millstream.sql.server.query_statistics import QueryStatistics
+from millstream.sql.types import PRIMITIVES, TIME
 from millstream.streams.describe import describe
 
 if TYPE_CHECKING:
+    from millstream.serdes.client import SchemaRegistry
     from millstream.sql.server.service import SqlService
 
+_EXPLAIN = re.compile(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 _INTERNAL = ("_confluent-", "__", "_schemas")
 
 
@@ -45,7 +51,7 @@ class AdminStatements:
             case statements.Show():
                 return self._show(statement, session, variables)
             case statements.Describe():
-                return self._describe(statement)
+                return self._describe(statement, session)
             case statements.Explain():
                 return self._explain(statement, session)
             case statements.AssertTopic():
@@ -59,21 +65,23 @@ class AdminStatements:
     def _show(self, statement: statements.Show, session: Json, variables: dict[str, str]) -> Json:
         text = statement.text
         sources = sorted(self._catalog.sources.values(), key=lambda one: one.name)
+        alone = INTERNAL in session
         match statement.what:
             case "STREAMS" | "TABLES":
                 kind = statement.what[:-1]
                 found = [one for one in sources if one.kind == kind]
                 if statement.extended:
-                    return self._descriptions(text, found)
+                    return self._descriptions(text, found, alone)
                 make = entities.streams if kind == "STREAM" else entities.tables
                 return make(text, found)
             case "TOPICS" | "ALL TOPICS":
                 return self._topics(statement)
             case "QUERIES":
                 if statement.extended:
-                    found_queries = [self._query_description(one) for one in self._catalog.queries.values()]
+                    found_queries = [self._query_description(one, alone) for one in self._queries()]
                     return entity("query_descriptions", text, queryDescriptions=found_queries)
-                return entity("queries", text, queries=[self._entry(one) for one in self._queries()])
+                states = self._states(self._catalog.queries, alone)
+                return entity("queries", text, queries=[self._entry(one, states) for one in self._queries()])
             case "PROPERTIES":
                 return self._properties(text, session)
             case "FUNCTIONS":
@@ -85,15 +93,34 @@ class AdminStatements:
                 shown = [{"name": name, "value": value} for name, value in sorted(variables.items())]
                 return entity("variables", text, variables=shown)
             case "COLUMNS":
-                return self._source_description(text, statement.which or "", extended=False)
+                return self._source_description(text, statement.which or "", extended=False, alone=alone)
         raise SqlError(f"SHOW {statement.what} is not served here yet")
 
     def _queries(self) -> list[QueryInfo]:
         return [self._catalog.queries[name] for name in sorted(self._catalog.queries)]
 
-    def _entry(self, query: QueryInfo) -> Json:
-        state = self._service.persistent.state(query.id)
-        return entities.query_entry(query.id, query.statement, self._catalog.source(query.sink), state)
+    def _entry(self, query: QueryInfo, states: Mapping[str, str]) -> Json:
+        sink = self._catalog.source(query.sink)
+        return entities.query_entry(query.id, query.statement, sink, states[query.id])
+
+    def _states(self, queries: Iterable[str], alone: bool) -> dict[str, str]:
+        """Of each query, from the server that runs it; `alone`: as this server knows them."""
+        found = {name: self._service.persistent.state(name) for name in queries}
+        if alone:
+            return found
+        others: dict[str, list[str]] = {}
+        for name in found:
+            owner = self._other_owner(name)
+            if owner is not None:
+                others.setdefault(owner, []).append(name)
+        for server, names in others.items():
+            states = self._service.peers.states(server)
+            found |= {name: states.get(name, UNRESPONSIVE) for name in names}
+        return found
+
+    def _other_owner(self, query: str) -> str | None:
+        group = self._service.group
+        return None if group is None or group.is_mine(query) else group.owner(query)
 
     def _topics(self, statement: statements.Show) -> Json:
         with Cluster(self._service.client) as cluster:
@@ -141,37 +168,42 @@ class AdminStatements:
 
     # DESCRIBE
 
-    def _describe(self, statement: statements.Describe) -> Json:
+    def _describe(self, statement: statements.Describe, session: Json) -> Json:
+        alone = INTERNAL in session
         if statement.what == "FUNCTION":
             return self._function(statement)
         if statement.what in ("STREAMS", "TABLES"):
             kind = statement.what[:-1]
             found = [one for one in self._catalog.sources.values() if one.kind == kind]
-            return self._descriptions(statement.text, found)
-        return self._source_description(statement.text, statement.name or "", extended=statement.extended)
+            return self._descriptions(statement.text, found, alone)
+        name, extended = statement.name or "", statement.extended
+        return self._source_description(statement.text, name, extended=extended, alone=alone)
 
-    def _source_description(self, text: str, name: str, *, extended: bool) -> Json:
+    def _source_description(self, text: str, name: str, *, extended: bool, alone: bool) -> Json:
         source = self._catalog.source(name)
         if source is None:
             raise SqlError(f"Could not find STREAM/TABLE '{name}' in the Metastore")
-        return entity("sourceDescription", text, sourceDescription=self._source(source, extended))
+        return entity("sourceDescription", text, sourceDescription=self._source(source, extended, alone))
 
-    def _descriptions(self, text: str, found: list[Source]) -> Json:
-        shown = [self._source(one, True) for one in found]
+    def _descriptions(self, text: str, found: list[Source], alone: bool) -> Json:
+        shown = [self._source(one, True, alone) for one in found]
         return entity("source_descriptions", text, sourceDescriptions=shown)
 
-    def _source(self, source: Source, extended: bool) -> Json:
-        partitions, copies = 0, 0
-        if extended:
-            with Cluster(self._service.client) as cluster:
-                if not cluster.refresh([source.topic]):
-                    found = cluster.topic(source.topic).partitions
-                    partitions = len(found)
-                    copies = len(next(iter(found.values())).replicas) if found else 0
-        states = {name: self._service.persistent.state(name) for name in self._catalog.queries}
+    def _source(self, source: Source, extended: bool, alone: bool = False) -> Json:
+        partitions, copies = self._extent(source.topic) if extended else (0, 0)
+        near = [*self._catalog.readers(source.name), *self._catalog.writers(source.name)]
+        states = self._states([one.id for one in near], alone)
         return entities.source_description(
             source, self._catalog, states, extended=extended, partitions=partitions, replication=copies
         )
+
+    def _extent(self, topic: str) -> tuple[int, int]:
+        """Partitions and replicas of a topic; none of either if there is no such topic."""
+        with Cluster(self._service.client) as cluster:
+            if cluster.refresh([topic]):
+                return 0, 0
+            found = cluster.topic(topic).partitions
+            return len(found), len(next(iter(found.values())).replicas) if found else 0
 
     def _function(self, statement: statements.Describe) -> Json:
         found: Function = self._service.functions.find(statement.name or "")
@@ -186,7 +218,7 @@ class AdminStatements:
                     }
                     for param in overload.params
                 ],
-                "returnType": "" if callable(overload.result) else str(overload.result),
+                "returnType": _result(overload),
                 "description": overload.doc or found.doc,
             }
             for overload in found.overloads
@@ -216,12 +248,13 @@ class AdminStatements:
                     f"Query with id:{statement.query} does not exist, use SHOW QUERIES to view the full set "
                     "of queries."
                 )
-            description = self._query_description(self._catalog.queries[name])
+            description = self._query_description(self._catalog.queries[name], INTERNAL in session)
             running = self._service.persistent.running(name)
             if running is not None:
                 description["statistics"] = self._statistics.of(name, running)
             return entity("queryDescription", text, queryDescription=description)
         inner = statement.statement
+        explained = _EXPLAIN.sub("", text)
         environment = self._service.environment(session)
         if isinstance(inner, statements.Select):
             planner, _, types = plan_query(inner.query, self._catalog, environment)
@@ -231,20 +264,26 @@ class AdminStatements:
                 "queryDescription",
                 text,
                 queryDescription=self._described(
-                    "", inner.text, schema, _sources(inner.query), [], str(topology)
+                    "",
+                    explained,
+                    schema,
+                    _sources(inner.query),
+                    [],
+                    str(topology),
+                    kind="PULL" if inner.query.emit is None else "PUSH",
                 ),
             )
         if inner is None:
             raise SqlError("EXPLAIN needs a query or the id of one")
         outcome = apply(inner, self._catalog, environment)
         if outcome.query is None:
-            raise SqlError(f"The provided statement does not run a ksql query: {inner.text}")
+            raise SqlError(f"The provided statement does not run a ksql query: {explained}")
         return entity(
             "queryDescription",
             text,
             queryDescription=self._described(
                 outcome.query.id,
-                inner.text,
+                explained,
                 outcome.query.sink.schema,
                 [one.name for one in outcome.query.sources],
                 [outcome.query.sink.name],
@@ -252,7 +291,12 @@ class AdminStatements:
             ),
         )
 
-    def _query_description(self, query: QueryInfo) -> Json:
+    def _query_description(self, query: QueryInfo, alone: bool) -> Json:
+        owner = None if alone else self._other_owner(query.id)
+        if owner is not None:
+            answer = self._service.peers.ask(owner, f"EXPLAIN {query.id};")
+            if answer is not None and "queryDescription" in answer:
+                return dict(answer["queryDescription"])
         running = self._service.persistent.running(query.id)
         sink = self._catalog.source(query.sink)
         topology, tasks = "", []
@@ -269,7 +313,7 @@ class AdminStatements:
             sorted(query.sources),
             [query.sink],
             topology,
-            self._service.persistent.state(query.id),
+            UNRESPONSIVE if owner is not None else self._service.persistent.state(query.id),
         )
         found["tasksMetadata"] = tasks
         error = self._service.persistent.error(query.id)
@@ -287,6 +331,7 @@ class AdminStatements:
         sinks: list[str],
         topology: str,
         state: str | None = None,
+        kind: str = "PERSISTENT",
     ) -> Json:
         return entities.query_description(
             query_id,
@@ -298,6 +343,7 @@ class AdminStatements:
             plan=topology,
             state=state,
             host=self._service.address,
+            kind=kind,
         )
 
     # ASSERT
@@ -305,34 +351,43 @@ class AdminStatements:
     def _assert_topic(self, statement: statements.AssertTopic) -> Json:
         deadline = time.monotonic() + (statement.timeout or 1000) / 1000
         while True:
-            count = self._service.partitions_of(statement.topic)
-            wanted = statement.properties.get("PARTITIONS")
-            fits = count is not None
-            if fits and isinstance(wanted, ast.Literal):
-                fits = count == wanted.value
-            if fits == statement.exists:
+            wrong = self._topic_mistakes(statement)
+            if not wrong:
                 return entity(
                     "assert_topic", statement.text, topicName=statement.topic, exists=statement.exists
                 )
             if time.monotonic() > deadline:
-                word = "does not exist" if statement.exists else "exists"
-                raise SqlError(f"Topic {statement.topic} {word}")
+                raise SqlError("\n".join(wrong))
             time.sleep(0.1)
+
+    def _topic_mistakes(self, statement: statements.AssertTopic) -> list[str]:
+        partitions, copies = self._extent(statement.topic)
+        if not statement.exists:
+            return [f"Topic {statement.topic} exists."] if partitions else []
+        if not partitions:
+            return [f"Topic {statement.topic} does not exist."]
+        found = {"PARTITIONS": partitions, "REPLICAS": copies}
+        wrong = []
+        for name, value in statement.properties.items():
+            if name not in found:
+                wrong.append(f"Cannot assert unknown topic property: {name}.")
+            elif isinstance(value, ast.Literal) and value.value != found[name]:
+                wrong.append(
+                    f"Mismatched configuration for topic {statement.topic}: For config {name.lower()}, "
+                    f"expected {value.value} got {found[name]}."
+                )
+        return wrong
 
     def _assert_schema(self, statement: statements.AssertSchema) -> Json:
         registry = self._service.registry
         if registry is None:
             raise SqlError("ASSERT SCHEMA needs ksql.schema.registry.url")
         deadline = time.monotonic() + (statement.timeout or 1000) / 1000
-        what = f"subject {statement.subject}" if statement.subject is not None else f"id {statement.id}"
+        what = "" if statement.subject is None else f" subject name {statement.subject}"
+        what += "" if statement.id is None else f" id {statement.id}"
         while True:
             try:
-                found: Any = (
-                    registry.latest(statement.subject)
-                    if statement.subject is not None
-                    else registry.schema(int(statement.id or 0))
-                )
-                there = statement.id is None or found.id == statement.id
+                there = _is_registered(registry, statement.subject, statement.id)
             except RegistryRefused:
                 there = False
             except RegistryUnreachable as error:
@@ -346,8 +401,30 @@ class AdminStatements:
                     exists=statement.exists,
                 )
             if time.monotonic() > deadline:
-                raise SqlError(f"Schema with {what} {'does not exist' if statement.exists else 'exists'}")
+                raise SqlError(f"Schema with{what} {'does not exist' if statement.exists else 'exists'}.")
             time.sleep(0.1)
+
+
+def _result(overload: Overload) -> str:
+    """The type of an overload's result; "" where it depends on more than one generic type."""
+    if not callable(overload.result):
+        return str(overload.result)
+    kinds = [one.type.kind for one in overload.params]
+    if overload.aggregate is None or not all(kind == "GENERIC" or kind in PRIMITIVES for kind in kinds):
+        return ""
+    # TIME stands for the generic type: nothing that takes any type gives a time by itself.
+    types = [TIME if kind == "GENERIC" else PRIMITIVES[kind] for kind in kinds]
+    made = str(overload.aggregate(types, [1] * overload.literals, {}).result_type)
+    made = made.replace("TIME", "T") if "GENERIC" in kinds else made
+    return made.replace("STRING", "VARCHAR").replace("INTEGER", "INT")
+
+
+def _is_registered(registry: SchemaRegistry, subject: str | None, schema_id: int | None) -> bool:
+    if subject is None:
+        return registry.schema(int(schema_id or 0)) is not None
+    if schema_id is None:
+        return registry.latest(subject) is not None
+    return registry.version_of(schema_id, subject) is not None
 
 
 def _shown(name: str) -> bool:

@@ -24,12 +24,13 @@ from millstream.sql.server.service import SqlService
 from millstream.sql.server.websocket import with_websocket
 
 _JSON = frozenset({MEDIA_TYPE, "application/json", "application/vnd.ksqlapi.v1+json"})
-_TYPES = MediaTypes(MEDIA_TYPE, _JSON | {DELIMITED}, _JSON | {DELIMITED, "text/plain"})
-# ksqlDB's Python client closes queries without saying what its body is. What a page of another site might do
-# so, its Origin forbids.
-_CLOSE = MediaTypes(MEDIA_TYPE, _JSON | {""}, _JSON)
-_STREAM = MediaTypes(DELIMITED, _JSON | {DELIMITED}, _JSON | {DELIMITED}, unlimited=True)
-_BY_PATH = {"/inserts-stream": _STREAM, "/close-query": _CLOSE}
+# ksqlDB's clients do not say what their bodies are: the Java client never, the Python client when it closes a
+# query; the curl commands of ksqlDB's documentation send JSON as a form. Pages of other sites can send both,
+# but not without their Origin, which is refused (millstream.http.browser_guard).
+_READS = _JSON | {DELIMITED, "", "application/x-www-form-urlencoded"}
+_TYPES = MediaTypes(MEDIA_TYPE, _READS, _JSON | {DELIMITED, "text/plain"})
+_STREAM = MediaTypes(DELIMITED, _READS, _JSON | {DELIMITED}, unlimited=True)
+_BY_PATH = {"/inserts-stream": _STREAM}
 _READ_ONLY = frozenset({"/query", "/query-stream", "/close-query"})
 
 

@@ -7,7 +7,6 @@ read the topic from its beginning to its end. Push queries run until the client 
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import threading
 import time
@@ -31,6 +30,7 @@ from millstream.sql.pull import PullQuery, check_pull, plan_pull
 from millstream.sql.push import Raw, TopologyRunner, TransientQuery
 from millstream.sql.results import ResultColumn, ResultStream, Row, Tombstone
 from millstream.sql.row_functions import projection
+from millstream.sql.server.topic_printer import TopicPrinter
 from millstream.sql.table_queries import is_table_query, plan_table_query
 from millstream.sql.types import STRING
 from millstream.sql.views import TableView, ViewUnavailable
@@ -205,7 +205,7 @@ class ClientQueries:
         ]
         make = projection(coded, names, sink)
         columns = tuple(ResultColumn(column.name, type_) for column, type_ in types)
-        result = ResultStream(query_id, columns, limit=statement.query.limit)
+        result = ResultStream(query_id, columns, limit=statement.query.limit, lasting=True)
         if statement.query.limit == 0:
             result.end("Limit Reached")
             return result
@@ -276,8 +276,8 @@ class ClientQueries:
                 f"Could not find topic '{statement.topic}', or the KSQL user does not have permissions"
             )
         query_id = f"print_{next(self._numbers)}"
-        result = ResultStream(query_id, (ResultColumn("LINE", STRING),), limit=statement.limit)
-        printer = _Printer(result, statement.interval or 1)
+        result = ResultStream(query_id, (ResultColumn("LINE", STRING),))
+        printer = TopicPrinter(result, statement.interval or 1, statement.limit, self._service.registry)
         query = TransientQuery(
             printer,  # type: ignore[arg-type]
             self._client,
@@ -330,46 +330,3 @@ def _identity(key: Any) -> Any:
 
 def _nothing(_record: Raw) -> None:
     pass
-
-
-class _Printer:
-    """Stands where a topology would: gets the records of the topic."""
-
-    def __init__(self, result: ResultStream, every: int) -> None:
-        self._result, self._every, self._seen = result, every, 0
-
-    def deliver(self, _topic: str, partition: int, _offset: int, record: Raw) -> None:
-        self._seen += 1
-        if (self._seen - 1) % self._every == 0:
-            shown = time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(record.timestamp / 1000))
-            text = (
-                f"rowtime: {shown}.{record.timestamp % 1000:03} Z, key: {_text(record.key)}, "
-                f"value: {_text(record.value)}, partition: {partition}"
-            )
-            self._result.put((text,))
-
-    def tick(self) -> None:
-        pass
-
-    def size(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
-
-
-def _text(data: bytes | None) -> str:
-    if data is None:
-        return "<null>"
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return f"\\x{data.hex()}"
-    if text.isprintable() or text.startswith("{"):
-        try:
-            return json.dumps(json.loads(text))
-        except ValueError:
-            return text
-    if len(data) in (4, 8):
-        return str(int.from_bytes(data, "big", signed=True))
-    return repr(text)

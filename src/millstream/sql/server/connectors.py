@@ -6,6 +6,7 @@ Kafka's or ours.
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -39,7 +40,11 @@ class Connectors:
     def __init__(self, config: SqlConfig, describe: Callable[[Source], Json]) -> None:
         self._url = config.value("ksql.connect.url").rstrip("/")
         self._describe = describe
-        self._http = httpx.Client(base_url=self._url, timeout=_SECONDS, auth=_credentials(config))
+        authority = config.value("ksql.connect.ssl.truststore.location")
+        trusted = ssl.create_default_context(cafile=authority) if authority else True
+        self._http = httpx.Client(
+            base_url=self._url, timeout=_SECONDS, auth=_credentials(config), verify=trusted
+        )
 
     def execute(self, statement: statements.Statement, catalog: Catalog) -> Json | None:
         match statement:

@@ -9,10 +9,12 @@ from typing import Any
 from millstream.client import ClientConfig, Cluster, Producer
 from millstream.sql.catalog import Source
 from millstream.sql.environment import Environment
-from millstream.sql.errors import SqlError
+from millstream.sql.errors import EvaluationError, SqlError
 from millstream.sql.formats.json_rows import converter
 from millstream.sql.formats.values import DoesNotFit
 from millstream.sql.insert_values import Inserted, column_type, record
+from millstream.sql.times import parse_date, parse_time, parse_timestamp
+from millstream.sql.types import ArrayType, Base, MapType, SqlType, StructType
 from millstream.wire.murmur2 import partition_for
 from millstream.wire.records import Record
 
@@ -44,6 +46,30 @@ class RecordProducer:
         self._cluster.close()
 
 
+def with_times(value: Any, type_: SqlType) -> Any:
+    """Times and dates that are text, as the numbers that JSON has for them."""
+    if isinstance(value, str):
+        return _PARSERS[type_.base](value.strip()) if type_.base in _PARSERS else value
+    if isinstance(value, list) and isinstance(type_, ArrayType):
+        return [with_times(item, type_.item) for item in value]
+    if isinstance(value, dict) and isinstance(type_, MapType):
+        return {key: with_times(item, type_.value) for key, item in value.items()}
+    if isinstance(value, dict) and isinstance(type_, StructType):
+        types = {name.upper(): own for name, own in type_.fields} | dict(type_.fields)
+        return {
+            name: with_times(item, types.get(name) or types.get(name.upper()) or type_)
+            for name, item in value.items()
+        }
+    return value
+
+
+_PARSERS: dict[Base, Callable[[str], int]] = {
+    Base.TIMESTAMP: parse_timestamp,
+    Base.TIME: parse_time,
+    Base.DATE: parse_date,
+}
+
+
 class RowInserter:
     """Objects of JSON into a source. Names of columns are found without regard to case."""
 
@@ -59,7 +85,7 @@ class RowInserter:
             own = name if name in self._types else name.strip("`").upper()
             type_ = column_type(self._source, own)
             try:
-                values[own] = converter(type_)(value)
-            except DoesNotFit as error:
+                values[own] = converter(type_)(with_times(value, type_))
+            except (DoesNotFit, EvaluationError) as error:
                 raise SqlError(f"Can't coerce a field of {name} into type {type_}: {error}") from None
         self._send(record(self._source, values, self._environment))

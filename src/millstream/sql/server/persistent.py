@@ -1,8 +1,8 @@
-"""Persistent queries: each a Streams application on the host, for the server of the service that leads.
+"""Persistent queries: each a Streams application on the host, at one of the servers of the service.
 
-All servers know all queries; the one that holds the command topic's partition in the group
-`<service.id>-planner` runs them. It starts what is in the catalog when it comes to lead, and stops everything
-when it does not lead any more.
+All servers know all queries; `server_group` says which are this one's. Those it starts, and stops when they
+become another's. A query that moves goes on from what it has committed; its stores are restored from their
+changelogs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 
 from millstream.client import Admin, ClientConfig, Cluster
 from millstream.client.groups import Groups
-from millstream.client.membership import ConsumerMembership
 from millstream.sql.recipes import Recipe
-from millstream.streams.errors import StreamsError
+from millstream.streams.errors import StreamsError, TakenOver
 from millstream.streams.runtime.application import Streams
 from millstream.streams.runtime.running import RunningStreams
 from millstream.streams.task import Errors
@@ -31,6 +30,10 @@ _TRY_AGAIN = 2.0
 
 AnyHost: TypeAlias = Any
 """A LocalHost or a RemoteHost: what `millstream.host` has in common for both."""
+
+
+def _none(_query_id: str) -> bool:
+    return False
 
 
 def application_id(service_id: str, query_id: str) -> str:
@@ -59,7 +62,8 @@ class PersistentQueries:
         self._paused: set[str] = set()
         self._running: dict[str, RunningStreams] = {}
         self._failed: dict[str, str] = {}
-        self._leading = False
+        self._is_mine: Callable[[str], bool] = _none
+        self._may_start: Callable[[str], bool] = _none
         self._lock = threading.RLock()
         self._changed = threading.Event()
         self._stopping = threading.Event()
@@ -78,12 +82,13 @@ class PersistentQueries:
         """Stops a query; `delete`: its offsets, stores and internal topics go as well."""
         with self._lock:
             recipe = self._wanted.pop(query_id, None)
+            mine = self._is_mine(query_id)
             self._paused.discard(query_id)
             self._failed.pop(query_id, None)
             running = self._running.pop(query_id, None)
         if running is not None:
             running.stop()
-        if delete and recipe is not None and self._leading:
+        if delete and recipe is not None and mine:
             self._clean(query_id)
 
     def pause(self, query_id: str) -> None:
@@ -98,13 +103,13 @@ class PersistentQueries:
             self._paused.discard(query_id)
         self._changed.set()
 
-    def lead(self, leading: bool) -> None:
-        self._leading = leading
-        if not leading:
-            with self._lock:
-                stopped, self._running = self._running, {}
-            for running in stopped.values():
-                running.stop()
+    def share(self, is_mine: Callable[[str], bool], may_start: Callable[[str], bool]) -> None:
+        """Which queries are this server's, and whether it may start one now."""
+        self._is_mine, self._may_start = is_mine, may_start
+        self._changed.set()
+
+    def shared_anew(self) -> None:
+        """The answers have changed. Returns at once: to stop a query takes a while."""
         self._changed.set()
 
     # What is
@@ -117,7 +122,7 @@ class PersistentQueries:
                 return "PAUSED"
             running = self._running.get(query_id)
         if running is None:
-            return "RUNNING" if not self._leading else "REBALANCING"
+            return "REBALANCING" if self._is_mine(query_id) else "RUNNING"
         return "ERROR" if running.state == "ERROR" else "RUNNING"
 
     def error(self, query_id: str) -> str | None:
@@ -167,18 +172,33 @@ class PersistentQueries:
         while not self._stopping.is_set():
             self._changed.wait(_TRY_AGAIN)
             self._changed.clear()
-            if not self._leading or self._stopping.is_set():
+            if self._stopping.is_set():
                 continue
+            for running in self._given_away():
+                running.stop()
             with self._lock:
                 missing = [
                     (query_id, recipe)
                     for query_id, recipe in self._wanted.items()
-                    if query_id not in self._running
+                    if self._may_start(query_id)
+                    and query_id not in self._running
                     and query_id not in self._paused
                     and query_id not in self._failed
                 ]
             for query_id, recipe in missing:
                 self._start(query_id, recipe)
+
+    def _given_away(self) -> list[RunningStreams]:
+        """Those that run here and should not. What was taken over is among them: if it is this server's
+        nevertheless (which was suspended, say, and has come back), it starts again."""
+        with self._lock:
+            self._failed = {one: why for one, why in self._failed.items() if self._is_mine(one)}
+            found = [
+                query_id
+                for query_id, running in self._running.items()
+                if isinstance(running.exception(), TakenOver) or not self._is_mine(query_id)
+            ]
+            return [self._running.pop(query_id) for query_id in found]
 
     def _start(self, query_id: str, recipe: Recipe) -> None:
         try:
@@ -196,7 +216,7 @@ class PersistentQueries:
             log.exception("query %s cannot run", query_id)
             return
         with self._lock:
-            if query_id in self._wanted and query_id not in self._paused and self._leading:
+            if query_id in self._wanted and query_id not in self._paused and self._is_mine(query_id):
                 self._running[query_id] = running
                 return
         running.stop()
@@ -226,50 +246,3 @@ class PersistentQueries:
         import shutil
 
         shutil.rmtree(self._state_dir / name, ignore_errors=True)
-
-
-class Election:
-    """Whether this server leads: it does while it holds the partition of the command topic in its group."""
-
-    def __init__(
-        self, client: ClientConfig, service_id: str, topic: str, tell: Callable[[bool], None]
-    ) -> None:
-        self._tell = tell
-        self._cluster = Cluster(client)
-        self._membership = ConsumerMembership(
-            self._cluster,
-            f"{service_id}-planner",
-            lambda: {topic: 1},
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=10_000,
-            heartbeat_interval_ms=1_000,
-        )
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sql-election", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        leading = False
-        while not self._stopping.is_set():
-            try:
-                if self._membership.must_rejoin():
-                    now = bool(self._membership.join())
-                    if now != leading:
-                        leading = now
-                        log.info("this server %s the queries", "runs" if now else "does not run")
-                        self._tell(leading)
-            except (KafkaError, OSError) as error:
-                log.warning("the group of the servers cannot be reached: %s", error)
-                if leading:
-                    leading = False
-                    self._tell(False)
-            self._stopping.wait(0.2)
-
-    def close(self) -> None:
-        self._stopping.set()
-        self._thread.join(15)
-        try:
-            self._membership.leave()
-        except (KafkaError, OSError):
-            pass
-        self._cluster.close()

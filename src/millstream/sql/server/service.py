@@ -8,6 +8,7 @@ here as in every other server.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +18,12 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from millstream.client import Admin, Cluster, NewTopic
+from millstream.client import Admin, Cluster
 from millstream.http.metrics import gauge
 from millstream.serdes.client import RegistryUnreachable, SchemaRegistry
 from millstream.sql import catalog_json, statements
 from millstream.sql.batch.client import BatchQueries, spark_options
-from millstream.sql.catalog import Catalog, QueryInfo, Source
+from millstream.sql.catalog import Catalog, QueryInfo
 from millstream.sql.commands import Command, CommandTopic, CommandTopicUnusable, Fenced
 from millstream.sql.engine import Outcome, apply
 from millstream.sql.environment import Environment
@@ -38,7 +39,10 @@ from millstream.sql.server import entities
 from millstream.sql.server.admin import AdminStatements
 from millstream.sql.server.client_queries import ClientQueries
 from millstream.sql.server.inserts import RecordProducer, RowInserter
-from millstream.sql.server.persistent import AnyHost, Election, PersistentQueries
+from millstream.sql.server.peers import Peers, server_id, url_of_server
+from millstream.sql.server.persistent import AnyHost, PersistentQueries
+from millstream.sql.server.server_group import ServerGroup
+from millstream.sql.server.source_topics import SourceTopics
 from millstream.sql.server.sql_config import SqlConfig
 from millstream.wire.errors import KafkaError
 
@@ -54,7 +58,9 @@ class SqlService:
         self.status = "INITIALIZING"
         self.headless = bool(config.value("ksql.queries.file"))
         self.catalog = Catalog()
-        self.address = config.value("ksql.advertised.listener") or f"localhost:{port}"
+        self.url = url_of_server(config, port)
+        self.address = self.url.partition("://")[2]
+        self.peers = Peers(config)
         self.cluster_id: str | None = None
         self.client = config.client()
         self.registry = _registry(config)
@@ -71,6 +77,7 @@ class SqlService:
         self._cluster = Cluster(self.client)
         # Of the cluster's connections, which belong to one thread at a time.
         self._lock = threading.RLock()
+        self._topics = SourceTopics(self._cluster, self._lock)
         self._statuses: dict[str, Json] = {}
         self._properties: dict[str, Json] = {}
         self.producer = RecordProducer(self.client, lambda topic: self.queries.written_to(topic))
@@ -94,7 +101,7 @@ class SqlService:
             max_rows=config.value("ksql.batch.max.rows"),
         )
         self._admin = AdminStatements(self)
-        self._election: Election | None = None
+        self.group: ServerGroup | None = None
         self.commands: CommandTopic | None = None
 
     # Life
@@ -104,8 +111,16 @@ class SqlService:
         self.cluster_id = self._cluster.cluster_id
         if self.headless:
             self._run_file(Path(self.config.value("ksql.queries.file")))
-            self.persistent.lead(True)
+            self.persistent.share(lambda _: True, lambda _: True)
         else:
+            self.group = ServerGroup(
+                self.client,
+                self.config.service_id,
+                server_id(self.url),
+                lambda: self.catalog.queries,
+                self.persistent.shared_anew,
+            )
+            self.persistent.share(self.group.is_mine, self.group.may_start)
             self.commands = CommandTopic(
                 self.client,
                 self.config.service_id,
@@ -113,9 +128,7 @@ class SqlService:
                 self.config.value("ksql.internal.topic.replicas"),
             )
             self.commands.start()
-            self._election = Election(
-                self.client, self.config.service_id, self.commands.name, self.persistent.lead
-            )
+            self.group.start()
         self.status = "RUNNING"
         return f"bootstrap.servers={self.config.bootstrap} ksql.service.id={self.config.service_id}"
 
@@ -125,9 +138,10 @@ class SqlService:
         if self._processes is not None:
             self._processes.close()
         self.batch.close()
-        if self._election is not None:
-            self._election.close()
         self.persistent.close()
+        if self.group is not None:
+            self.group.stop()
+        self.peers.close()
         if self.commands is not None:
             self.commands.close()
         self.producer.close()
@@ -165,9 +179,7 @@ class SqlService:
         return Environment(self.functions, self.registry, settings, self.partitions_of)
 
     def partitions_of(self, topic: str) -> int | None:
-        with self._lock:
-            problem = self._cluster.refresh([topic]).get(topic)
-            return None if problem is not None else len(self._cluster.topic(topic).partitions)
+        return self._topics.partitions(topic)
 
     # Statements
 
@@ -204,6 +216,11 @@ class SqlService:
                 return []
             case statements.Define() | statements.Undefine():
                 return []
+            case statements.AlterSystem():
+                raise SqlError(
+                    "ALTER SYSTEM is a statement of Confluent Cloud. Here, settings of all queries are in "
+                    "the server's properties, and those of a session are changed with SET."
+                )
             case statements.InsertValues():
                 self.producer.send(insert(statement, self.catalog, self.environment(session)))
                 return []
@@ -246,10 +263,12 @@ class SqlService:
             return entities.entity("warning_entity", text, message=outcome.message)
         self._prepare(statement, outcome, environment)
         command_id, plan = _plan_of(statement, outcome, self.catalog, number)
+        if outcome.query is not None and self.group is not None:
+            plan["server"] = self.group.choose(outcome.query.id)
         command = append(Command(command_id, text, dict(session), {}, plan))
         query_id = outcome.query.id if outcome.query is not None else None
         if outcome.delete_topic is not None:
-            self._delete_topic(outcome.delete_topic)
+            self._topics.delete(outcome.delete_topic)
         return entities.current_status(text, command_id, outcome.message, command.offset, query_id)
 
     def _control(
@@ -272,44 +291,9 @@ class SqlService:
         if source is None or isinstance(statement, statements.DropSource):
             return
         made_by_query = outcome.query is not None
-        self._make_topic(source, outcome)
+        self._topics.make(source, outcome)
         if environment.registry is not None:
             register_source(environment.registry, source, replace=made_by_query)
-
-    def _make_topic(self, source: Source, outcome: Outcome) -> None:
-        there = self.partitions_of(source.topic)
-        if there is not None:
-            return
-        if outcome.query is None and source.partitions is None:
-            raise SqlError(
-                f"Topic '{source.topic}' does not exist. If you want to create a new topic for the "
-                f"{source.kind.lower()} please re-run the statement providing the required 'PARTITIONS' "
-                "configuration in the WITH clause (and optionally 'REPLICAS'). For example: CREATE "
-                f"{source.kind} {source.name} (...) WITH (KAFKA_TOPIC='{source.topic}', PARTITIONS=1);"
-            )
-        partitions = source.partitions
-        if partitions is None:
-            assert outcome.query is not None
-            counts = [self.partitions_of(one.topic) for one in outcome.query.sources]
-            partitions = counts[0] or 1
-        settings = {}
-        if source.retention_ms is not None:
-            settings["retention.ms"] = str(source.retention_ms)
-        if source.kind == "TABLE":
-            settings["cleanup.policy"] = "compact,delete" if source.window is not None else "compact"
-        new = NewTopic(source.topic, partitions, source.replicas or -1, settings)
-        with self._lock:
-            try:
-                Admin(self._cluster).create_if_missing(new)
-            except KafkaError as error:
-                raise SqlError(f"Failed to create topic '{source.topic}': {error}") from None
-            self._cluster.wait_for_topics([source.topic])
-
-    def _delete_topic(self, topic: str) -> None:
-        with self._lock:
-            error = Admin(self._cluster).delete_topics([topic])[topic]
-        if error is not None:
-            log.warning("topic %s could not be deleted: %s", topic, error)
 
     # Commands that were committed
 
@@ -320,6 +304,8 @@ class SqlService:
         query = command.plan.get("query")
         if query is not None:
             status["queryId"] = query["id"]
+            if self.group is not None:
+                self.group.name(query["id"], command.plan.get("server"))
             settings = {**_plain(self.config.settings()), **_plain(command.properties)}
             if query["id"] in before.queries:
                 self.persistent.remove(query["id"], delete=False)
@@ -335,16 +321,11 @@ class SqlService:
         self._statuses[command.id] = status
 
     def _recipe(self, command: Command, before: Catalog, settings: Json) -> Recipe:
-        number = int(command.plan.get("number", command.offset))
-        without = before
-        name = (command.plan.get("source") or {}).get("name")
-        if name is not None and name in before.sources:  # OR REPLACE: as if it were new
-            without = before
         return Recipe(
             command.statement,
-            without,
+            before,
             settings,
-            number,
+            int(command.plan.get("number", command.offset)),
             self.registry,
             self.udf_modules,
             self.client,
@@ -363,8 +344,6 @@ class SqlService:
 
     def terminate_cluster(self, topics: list[str]) -> None:
         """Stops every query and deletes what the service has made in the cluster."""
-        import re
-
         self.status = "TERMINATING"
         sinks = {source.topic for source in self.catalog.sources.values() if source.by_query}
         for query_id in list(self.catalog.queries):
@@ -440,7 +419,8 @@ def _registry_settings(config: SqlConfig) -> Json | None:
         return None
     secret = config.secret("ksql.schema.registry.basic.auth.user.info")
     user, _, password = (secret or "").partition(":")
-    return {"url": urls, "user": user or None, "password": password}
+    ca_file = config.value("ksql.schema.registry.ssl.truststore.location")
+    return {"url": urls, "user": user or None, "password": password, "ca_file": ca_file}
 
 
 def _registry(config: SqlConfig) -> SchemaRegistry | None:

@@ -17,99 +17,123 @@ from millstream.http.service_config import (
     RESPONSE_KEYS,
     STRING,
     TLS_KEYS,
-    ConfigKey,
     ServiceConfig,
+    ServiceConfigKey,
 )
 
-KEYS: dict[str, ConfigKey] = {
-    "listeners": ConfigKey(LIST, "http://0.0.0.0:8088", "Addresses to listen on: http://host:port."),
-    "ksql.advertised.listener": ConfigKey(STRING, "", "The address that other servers use for this one."),
-    "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
-    "ksql.service.id": ConfigKey(
+KEYS: dict[str, ServiceConfigKey] = {
+    "listeners": ServiceConfigKey(LIST, "http://0.0.0.0:8088", "Addresses to listen on: http://host:port."),
+    "ksql.advertised.listener": ServiceConfigKey(
+        STRING, "", "The address that other servers use for this one."
+    ),
+    "bootstrap.servers": ServiceConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
+    "ksql.service.id": ServiceConfigKey(
         STRING, "default_", "Servers with the same id share statements; part of the names of internal topics."
     ),
-    "ksql.schema.registry.url": ConfigKey(LIST, "", "The Schema Registry, for AVRO, PROTOBUF and JSON_SR."),
-    "ksql.schema.registry.basic.auth.user.info": ConfigKey(
+    "ksql.schema.registry.url": ServiceConfigKey(
+        LIST, "", "The Schema Registry, for AVRO, PROTOBUF and JSON_SR."
+    ),
+    "ksql.schema.registry.basic.auth.user.info": ServiceConfigKey(
         PASSWORD, None, "User and password for it: `user:password`."
     ),
-    "ksql.connect.url": ConfigKey(
+    "ksql.schema.registry.ssl.truststore.location": ServiceConfigKey(
+        STRING, None, "Certificates to trust when connecting to it (PEM)."
+    ),
+    "ksql.connect.url": ServiceConfigKey(
         STRING, "http://localhost:8083", "The Connect worker of CREATE CONNECTOR and its kin."
     ),
-    "ksql.connect.basic.auth.credentials.source": ConfigKey(
+    "ksql.connect.basic.auth.credentials.source": ServiceConfigKey(
         STRING, "NONE", "FILE, if that worker wants a user and a password."
     ),
-    "ksql.connect.basic.auth.credentials.file": ConfigKey(STRING, "", "A file with username= and password=."),
-    "ksql.queries.file": ConfigKey(
+    "ksql.connect.basic.auth.credentials.file": ServiceConfigKey(
+        STRING, "", "A file with username= and password=."
+    ),
+    "ksql.connect.ssl.truststore.location": ServiceConfigKey(
+        STRING, None, "Certificates to trust when connecting to that worker (PEM)."
+    ),
+    "ksql.queries.file": ServiceConfigKey(
         STRING, "", "Headless: run the statements of this file, and take none over REST."
     ),
-    "ksql.streams.state.dir": ConfigKey(STRING, "millstream-sql-state", "The folder of stores and views."),
-    "ksql.streams.auto.offset.reset": ConfigKey(
+    "ksql.streams.state.dir": ServiceConfigKey(
+        STRING, "millstream-sql-state", "The folder of stores and views."
+    ),
+    "ksql.streams.auto.offset.reset": ServiceConfigKey(
         STRING, "latest", "Where new queries begin: earliest or latest."
     ),
-    "ksql.streams.commit.interval.ms": ConfigKey(INT, "50", "How often a task commits what it has done."),
-    "ksql.streams.num.stream.threads": ConfigKey(INT, "0", "Lanes of the host; 0 for one per core."),
-    "ksql.internal.topic.replicas": ConfigKey(INT, "1", "Copies of internal topics."),
-    "ksql.output.topic.name.prefix": ConfigKey(STRING, "", "What names of sinks' topics begin with."),
-    "ksql.persistence.default.format.key": ConfigKey(STRING, "KAFKA", "The key format unless one is given."),
-    "ksql.persistence.default.format.value": ConfigKey(STRING, "", "The value format unless one is given."),
-    "ksql.persistence.wrap.single.values": ConfigKey(
+    "ksql.streams.commit.interval.ms": ServiceConfigKey(
+        INT, "50", "How often a task commits what it has done."
+    ),
+    "ksql.streams.num.stream.threads": ServiceConfigKey(INT, "0", "Lanes of the host; 0 for one per core."),
+    "ksql.internal.topic.replicas": ServiceConfigKey(INT, "1", "Copies of internal topics."),
+    "ksql.output.topic.name.prefix": ServiceConfigKey(STRING, "", "What names of sinks' topics begin with."),
+    "ksql.persistence.default.format.key": ServiceConfigKey(
+        STRING, "KAFKA", "The key format unless one is given."
+    ),
+    "ksql.persistence.default.format.value": ServiceConfigKey(
+        STRING, "", "The value format unless one is given."
+    ),
+    "ksql.persistence.wrap.single.values": ServiceConfigKey(
         STRING, "", "Whether a single value column is a field of an object (true) or stands for itself."
     ),
-    "ksql.fail.on.deserialization.error": ConfigKey(
+    "ksql.fail.on.deserialization.error": ServiceConfigKey(
         BOOLEAN, "false", "Whether a record that cannot be read ends its query."
     ),
-    "ksql.insert.into.values.enabled": ConfigKey(BOOLEAN, "true", "Whether INSERT VALUES is allowed."),
-    "ksql.pull.queries.enable": ConfigKey(BOOLEAN, "true", "Whether pull queries are allowed."),
-    "ksql.query.pull.table.scan.enabled": ConfigKey(
+    "ksql.insert.into.values.enabled": ServiceConfigKey(BOOLEAN, "true", "Whether INSERT VALUES is allowed."),
+    "ksql.pull.queries.enable": ServiceConfigKey(BOOLEAN, "true", "Whether pull queries are allowed."),
+    "ksql.query.pull.table.scan.enabled": ServiceConfigKey(
         BOOLEAN, "true", "Whether a pull query may read a whole table."
     ),
-    "ksql.query.pull.stream.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries read streams."),
-    "ksql.query.pull.limit.clause.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries have LIMIT."),
-    "ksql.query.pull.range.scan.enabled": ConfigKey(BOOLEAN, "true", "Whether they look up ranges of keys."),
-    "ksql.query.pull.max.rows": ConfigKey(
+    "ksql.query.pull.stream.enabled": ServiceConfigKey(BOOLEAN, "true", "Whether pull queries read streams."),
+    "ksql.query.pull.limit.clause.enabled": ServiceConfigKey(
+        BOOLEAN, "true", "Whether pull queries have LIMIT."
+    ),
+    "ksql.query.pull.range.scan.enabled": ServiceConfigKey(
+        BOOLEAN, "true", "Whether they look up ranges of keys."
+    ),
+    "ksql.query.pull.max.rows": ServiceConfigKey(
         INT,
         "1000000",
         "Ours: how many rows a pull query with ORDER BY, GROUP BY or joins may hold.",
     ),
-    "ksql.query.pull.max.staleness.ms": ConfigKey(
+    "ksql.query.pull.max.staleness.ms": ServiceConfigKey(
         INT,
         "10",
         "Ours: for how long pull queries of a table share one question to the cluster of how far its topic "
         "goes. 0: each asks. Rows that were inserted by this server are always seen.",
     ),
-    "ksql.max.push.queries": ConfigKey(INT, "100", "How many push queries may run at a time."),
-    "ksql.query.push.max.bytes": ConfigKey(
+    "ksql.max.push.queries": ServiceConfigKey(INT, "100", "How many push queries may run at a time."),
+    "ksql.query.push.max.bytes": ServiceConfigKey(
         INT, "67108864", "Ours: what the stores and unread rows of one push query may take."
     ),
-    "ksql.batch.external": ConfigKey(
+    "ksql.batch.external": ServiceConfigKey(
         BOOLEAN, "false", "Ours: whether BATCH statements may use files, databases, programs and Java."
     ),
-    "ksql.batch.max.rows": ConfigKey(INT, "1000000", "Ours: how many rows a BATCH query may return."),
-    "ksql.batch.idle.ms": ConfigKey(
+    "ksql.batch.max.rows": ServiceConfigKey(INT, "1000000", "Ours: how many rows a BATCH query may return."),
+    "ksql.batch.idle.ms": ServiceConfigKey(
         INT, "300000", "Ours: how long Spark waits for another BATCH statement before it ends."
     ),
-    "ksql.logging.processing.topic.auto.create": ConfigKey(
+    "ksql.logging.processing.topic.auto.create": ServiceConfigKey(
         BOOLEAN, "true", "Whether the topic of the processing log is made."
     ),
-    "ksql.logging.processing.topic.name": ConfigKey(
+    "ksql.logging.processing.topic.name": ServiceConfigKey(
         STRING, "", "The topic of the processing log; <service.id>ksql_processing_log unless given."
     ),
-    "ksql.udf.module": ConfigKey(
+    "ksql.udf.module": ServiceConfigKey(
         LIST, "", "Ours: Python modules with functions and models, by name or by path, imported at the start."
     ),
-    "ksql.udf.timeout.ms": ConfigKey(
+    "ksql.udf.timeout.ms": ServiceConfigKey(
         INT,
         "10000",
         "Ours: how long a call of such a function may take in a push or pull query, or in INSERT VALUES. In "
         "persistent queries it is millstream.host.unit.timeout.ms.",
     ),
-    "millstream.driver.dir": ConfigKey(
+    "millstream.driver.dir": ServiceConfigKey(
         STRING,
         "",
         "Ours: the folder of the driver that runs Spark; services may share it. Without it: a folder of its "
         "own below ksql.streams.state.dir.",
     ),
-    "ksql.host.local": ConfigKey(
+    "ksql.host.local": ServiceConfigKey(
         BOOLEAN, "false", "Ours: run tasks as threads of this process instead of on Spark."
     ),
     **LIMIT_KEYS,

@@ -13,6 +13,7 @@ from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
 from millstream.wire.compression import LZ4, ZSTD, decompress
 from millstream.wire.errors import KafkaError
 from millstream.wire.record_walk import RecordSpan
+from millstream.wire.varint import Malformed
 
 
 class Damaged(Exception):
@@ -43,10 +44,13 @@ def plain_records(header: BatchHeader, batch: memoryview) -> bytes:
         raise Damaged(f"the batch at offset {header.base_offset} cannot be opened: {error}") from error
 
 
-def collect_keys(header: BatchHeader, batch: memoryview, keys: list[bytes], offsets: list[int]) -> None:
-    """Append key and offset of every record that has a key."""
+def collect_keys(
+    header: BatchHeader, data: bytes, keys: list[bytes], offsets: list[int], at: int = 0, end: int = -1
+) -> None:
+    """Append key and offset of every record that has a key. The plain records are `data`, from `at` to
+    `end`."""
     try:
-        record_walk.collect_keys(header, plain_records(header, batch), keys, offsets)
+        record_walk.collect_keys(header, data, keys, offsets, at, end)
     except KafkaError as error:
         raise Damaged(str(error)) from None
 
@@ -57,3 +61,11 @@ def record_spans(header: BatchHeader, data: bytes) -> list[RecordSpan]:
         return record_walk.record_spans(header, data)
     except KafkaError as error:
         raise Damaged(str(error)) from None
+
+
+def marked_spans(header: BatchHeader, data: bytes, marks: bytes | bytearray) -> list[RecordSpan]:
+    """The records of a batch whose byte in `marks` is odd."""
+    try:
+        return record_walk.marked_spans(data, marks)
+    except (IndexError, Malformed):
+        raise Damaged(f"the batch at offset {header.base_offset} is not what it was before") from None

@@ -18,11 +18,9 @@ from array import array
 from collections.abc import Iterator
 from itertools import compress
 
-from crc32c import crc32c
-
 from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
 from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
-from millstream.storage.cleaning.key_learner import KeyLearner, NotedChunk
+from millstream.storage.cleaning.key_learner import KeyLearner, ScannedChunk
 from millstream.storage.cleaning.offset_map import MARK_BYTES, Marks, OffsetMap
 from millstream.storage.cleaning.planning import SegmentSizes, groups
 from millstream.storage.cleaning.record_filter import RecordFilter
@@ -32,6 +30,7 @@ from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.cleaning.worker_protocol import Job, Summary
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, file_stem
 from millstream.wire.batch import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, read_header
+from millstream.wire.checksum import crc32c
 
 SMALLEST_BUFFER = 64 * 1024
 MAX_TIMESTAMP = struct.Struct(">q")
@@ -43,7 +42,7 @@ class Compaction:
         self.job = job
         self.summary = Summary()
         self._throttle = throttle if throttle is not None else Throttle(job.bytes_per_second)
-        self._noted: dict[tuple[int, int], NotedChunk] = {}
+        self._scanned: dict[tuple[int, int], ScannedChunk] = {}
         ends = [base for base, _ in job.segments[1:]] + [job.upper]
         self._segments = [(base, end, size) for (base, size), end in zip(job.segments, ends, strict=True)]
 
@@ -60,7 +59,7 @@ class Compaction:
             marks.look_at(last_offset)
         learner = self._learn(newest, marks)
         end = job.upper if learner.full_at is None else learner.full_at
-        self._noted = learner.noted
+        self._scanned = learner.scanned
         marks.learned(newest, end)
         summary.end_offset = end
         summary.keys, summary.map_bytes, summary.map_utilization = (
@@ -142,47 +141,51 @@ class Compaction:
         summary, marks = self.summary, judge.marks
         while not source.ended:
             before = source.position
-            noted = self._noted.get((source.base, before))
-            if noted is not None and not marks.must_look(noted.first, noted.last):
+            scanned = self._scanned.get((source.base, before))
+            if scanned is not None and not marks.must_look(scanned.first, scanned.last):
                 writer.drop()
-                source.take(noted.taken, 0, noted.last + 1)
-                summary.records_before += noted.records
+                source.take(scanned.taken, 0, scanned.last + 1)
+                summary.records_before += scanned.records
             else:
-                if noted is not None and noted.starts is not None and marks.exact(noted.first, noted.last):
-                    self._rewrite_noted(source, writer, judge, noted, noted.starts)
+                if (
+                    scanned is not None
+                    and scanned.starts is not None
+                    and marks.exact(scanned.first, scanned.last)
+                ):
+                    self._rewrite_scanned(source, writer, judge, scanned, scanned.starts)
                 else:
                     self._rewrite_chunk(source, writer, judge)
                 self._spend(source.position - before)
                 self._spend_written(writer.end_chunk())
             summary.bytes_before += source.position - before
 
-    def _rewrite_noted(
+    def _rewrite_scanned(
         self,
         source: SegmentReader,
         writer: SegmentWriter,
         judge: RecordFilter,
-        noted: NotedChunk,
+        scanned: ScannedChunk,
         starts: array[int],
     ) -> None:
         """One offset a batch, so a mark is a batch."""
-        chunk = source.read(noted.taken)
+        chunk = source.read(scanned.taken)
         view = memoryview(chunk)
         marks = judge.marks
-        due = noted.first
-        flags = marks.marks[due - marks.first : noted.last + 1 - marks.first]
+        due = scanned.first
+        flags = marks.marks[due - marks.first : scanned.last + 1 - marks.first]
         kept = 0
         for start, flag in zip(compress(starts, flags), filter(None, flags), strict=True):
             base, length, magic, crc, _, delta, count = OUTLINE.unpack_from(chunk, start)
             size = length + LENGTH_END
             stop = start + size
-            if magic != MAGIC or size < HEADER_SIZE or stop > noted.taken or delta or count < 0:
+            if magic != MAGIC or size < HEADER_SIZE or stop > scanned.taken or delta or count < 0:
                 raise source.no_batch(start)
-            if base < due or base > noted.last:
+            if base < due or base > scanned.last:
                 raise source.wrong_offsets(start, base, base, due)
             if base > due:
                 writer.drop()
             due = base + 1
-            if not noted.plain or flag != Marks.KEPT:
+            if not scanned.plain or flag != Marks.KEPT:
                 self._judge(source, view, start, stop, base, crc, writer, judge)
                 continue
             # What the filter would say without opening it: the only record stays, and no clock starts.
@@ -193,10 +196,10 @@ class Compaction:
             )
             kept += 1
         self.summary.records_after += kept
-        if due <= noted.last:
+        if due <= scanned.last:
             writer.drop()
-        source.take(noted.taken, 0, noted.last + 1)
-        self.summary.records_before += noted.records
+        source.take(scanned.taken, 0, scanned.last + 1)
+        self.summary.records_before += scanned.records
 
     def _rewrite_chunk(self, source: SegmentReader, writer: SegmentWriter, judge: RecordFilter) -> None:
         chunk = source.read()

@@ -5,19 +5,18 @@ linger writes, has its key at a known position behind the header and is not open
 called for each record but what hashes it, because this is the longest loop of compaction
 (benchmarks/broker_compaction.py).
 
-Where batches begin is noted on the way, so that the second reading finds those it has to look at without
+Where batches begin is recorded on the way, so that the second reading finds those it has to look at without
 walking over the others.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left
 from typing import NamedTuple
 
-from crc32c import crc32c
-
-from millstream.storage.cleaning.batch_records import collect_keys
+from millstream.storage.cleaning.batch_records import collect_keys, plain_records
 from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
 from millstream.storage.cleaning.offset_map import Marks, OffsetMap
 from millstream.storage.cleaning.segment_reader import OUTLINE, SegmentReader
@@ -31,15 +30,18 @@ from millstream.wire.batch import (
     TRANSACTIONAL,
     read_header,
 )
+from millstream.wire.checksum import crc32c
 
 KEYS_AT_ONCE = 4096
-MAX_NOTED_CHUNKS = 50_000
-MAX_NOTED_BATCHES = 2_000_000  # 8 MB
+MAX_SCANNED_CHUNKS = 50_000
+MAX_SCANNED_BATCHES = 2_000_000  # 8 MB
 # In a batch of one record: behind size (two bytes), attributes, time, offset, length.
 KEY_AT = HEADER_SIZE + 6
+SINGLE = struct.Struct(OUTLINE.format + "6B")
+"""A header, and the bytes behind it."""
 
 
-class NotedChunk(NamedTuple):
+class ScannedChunk(NamedTuple):
     """What the second reading will find in a chunk of the dirty part."""
 
     taken: int  # bytes of whole batches
@@ -58,11 +60,11 @@ class KeyLearner:
         "_keys",
         "_marks",
         "_newest",
-        "_noted_batches",
         "_offsets",
+        "_scanned_batches",
         "_transactions",
         "full_at",
-        "noted",
+        "scanned",
     )
 
     def __init__(
@@ -74,8 +76,8 @@ class KeyLearner:
         self._first_dirty = first_dirty
         self._keys: list[bytes] = []
         self._offsets: list[int] = []
-        self._noted_batches = 0
-        self.noted: dict[tuple[int, int], NotedChunk] = {}  # by base offset of the segment, and position
+        self._scanned_batches = 0
+        self.scanned: dict[tuple[int, int], ScannedChunk] = {}  # by base offset of the segment, and position
         self.full_at: int | None = None  # offset of the first record that found no room in the map
 
     def learn(self, reader: SegmentReader) -> int:
@@ -90,6 +92,17 @@ class KeyLearner:
         unpack = OUTLINE.unpack_from
         while at + HEADER_SIZE <= filled:
             base, length, magic, crc, attributes, delta, count = unpack(chunk, at)
+            if count == 1 and base == expected >= first_dirty:
+                many = self._learn_singles(chunk, view, at, expected, starts)
+                if many is not None:
+                    if first < 0:
+                        first = base
+                    at, expected, with_values = many
+                    records += expected - base
+                    plain = plain and with_values
+                    if expected > end:
+                        raise reader.wrong_offsets(starts[-1], base, expected - 1, base)
+                    continue
             size = length + LENGTH_END
             if magic != MAGIC or size < HEADER_SIZE or delta < 0 or count < 0:
                 raise reader.no_batch(at)
@@ -109,49 +122,79 @@ class KeyLearner:
             start, at = at, stop
             if base < first_dirty and last < first_dirty:
                 continue
-            if count == 1 and not attributes & ~LOG_APPEND_TIME and size > KEY_AT:
-                key_at = start + KEY_AT
-                low, high, attributes, timestamp, offset_delta, key_length = chunk[
-                    start + HEADER_SIZE : key_at
-                ]
-                if low < 0x80:
-                    # The size has one byte, and everything behind it is one byte nearer.
-                    timestamp, offset_delta, key_length = attributes, timestamp, offset_delta
-                    key_at -= 1
-                else:
-                    low = low & 0x7F | high << 7
-                key_end = key_at + (key_length >> 1)
-                if (
-                    high < 0x80
-                    and not (low & 1 or offset_delta or key_length & 0x81)
-                    and timestamp < 0x80
-                    and key_at - 4 + (low >> 1) == stop
-                    and key_end < stop
-                    and base >= first_dirty
-                ):
-                    keys.append(chunk[key_at:key_end])
-                    offsets.append(base)
-                    if chunk[key_end] == 1:  # the length of a null
-                        plain = False
-                    continue
             plain = False
-            self._open(view[start:stop])
+            if attributes & ~LOG_APPEND_TIME or base < first_dirty:
+                self._open(view[start:stop])
+            else:
+                collect_keys(read_header(chunk, start), chunk, keys, offsets, start + HEADER_SIZE, stop)
             if len(keys) >= KEYS_AT_ONCE:
                 self._hand_over()
         if first >= first_dirty:
-            self._note(reader, NotedChunk(at, first, expected - 1, records, plain, None), starts)
+            self._remember(reader, ScannedChunk(at, first, expected - 1, records, plain, None), starts)
         reader.take(at, size, expected)
         self._hand_over()
         return at
 
-    def _note(self, reader: SegmentReader, chunk: NotedChunk, starts: list[int]) -> None:
-        if len(self.noted) >= MAX_NOTED_CHUNKS:
+    def _learn_singles(
+        self, chunk: bytes, view: memoryview, at: int, expected: int, starts: list[int]
+    ) -> tuple[int, int, bool] | None:
+        """Learn the batches from `at` on that are one plain record each, without a missing offset. Returns
+        where they end, the offset that is due there, and whether all have a value; None if there is none.
+
+        What is unusual or wrong about the next batch is for the caller to find.
+        """
+        keys = self._keys
+        add_key, add_start, unpack = keys.append, starts.append, SINGLE.unpack_from
+        filled, first = len(chunk), expected
+        last_start = filled - SINGLE.size
+        with_values = True
+        while at <= last_start:
+            base, length, magic, crc, attributes, delta, count, low, high, c, d, e, f = unpack(chunk, at)
+            stop = at + LENGTH_END + length
+            if (
+                base != expected
+                or magic != MAGIC
+                or count != 1
+                or delta
+                or attributes & ~LOG_APPEND_TIME
+                or not at < stop <= filled
+                or crc32c(view[at + CRC_START : stop]) != crc
+            ):
+                break
+            # Size (one or two bytes), attributes, timestamp, offset, length of the key.
+            if low > 0x7F:
+                key_start, size, timestamp, offset, key_length = at + KEY_AT, low & 0x7F | high << 7, d, e, f
+            else:
+                key_start, size, timestamp, offset, key_length = at + KEY_AT - 1, low, c, d, e
+            key_end = key_start + (key_length >> 1)
+            if (
+                size & 1
+                or (high | timestamp) > 0x7F
+                or offset
+                or key_length & 0x81
+                or key_start - 4 + (size >> 1) != stop
+                or key_end >= stop
+            ):
+                break
+            add_key(chunk[key_start:key_end])
+            add_start(at)
+            if chunk[key_end] == 1:  # the length of a null
+                with_values = False
+            expected += 1
+            at = stop
+        if expected == first:
+            return None
+        self._offsets.extend(range(first, expected))
+        return at, expected, with_values
+
+    def _remember(self, reader: SegmentReader, chunk: ScannedChunk, starts: list[int]) -> None:
+        if len(self.scanned) >= MAX_SCANNED_CHUNKS:
             return
         single = len(starts) == chunk.last - chunk.first + 1
-        if single and self._noted_batches + len(starts) <= MAX_NOTED_BATCHES:
-            self._noted_batches += len(starts)
+        if single and self._scanned_batches + len(starts) <= MAX_SCANNED_BATCHES:
+            self._scanned_batches += len(starts)
             chunk = chunk._replace(starts=array("I", starts))
-        self.noted[reader.base, reader.position] = chunk
+        self.scanned[reader.base, reader.position] = chunk
 
     def _open(self, batch: memoryview) -> None:
         """A batch of any other form."""
@@ -164,7 +207,7 @@ class KeyLearner:
                 return
         keys, offsets = self._keys, self._offsets
         before = len(keys)
-        collect_keys(header, batch, keys, offsets)
+        collect_keys(header, plain_records(header, batch), keys, offsets)
         if header.base_offset < self._first_dirty:  # the last round ended inside this batch
             known = bisect_left(offsets, self._first_dirty, before)
             del keys[before:known], offsets[before:known]

@@ -244,15 +244,12 @@ class Marks:
         marks = self.marks
         return marks.find(1, begin, end) >= 0 or marks.find(3, begin, end) >= 0
 
-    def survivors(
-        self, base_offset: int, last_offset: int, spans: Sequence[RecordSpan], keep_tombstones: bool
-    ) -> list[RecordSpan] | None:
-        """The same as `OffsetMap.survivors`; None where the marks do not know each single record."""
-        if not self.exact(base_offset, last_offset):
+    def of_records(self, first: int, last: int) -> bytearray | None:
+        """A byte for each offset from `first` to `last`, odd where the record stays; None where the marks do
+        not know each single record."""
+        if not self.exact(first, last):
             return None
-        marks, before, kept = self.marks, base_offset - self.first, self.KEPT
-        found = [span for span in spans if marks[before + span[2]] & kept]
-        return found if keep_tombstones else [span for span in found if span[4]]
+        return self.marks[first - self.first : last + 1 - self.first]
 
 
 def largest_prime(not_above: int) -> int:

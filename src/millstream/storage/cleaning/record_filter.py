@@ -22,7 +22,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millstream.storage.cleaning.batch_records import plain_records, record_spans
+from millstream.storage.cleaning.batch_records import marked_spans, plain_records, record_spans
 from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
 from millstream.storage.cleaning.offset_map import Marks, OffsetMap
 from millstream.wire.batch import (
@@ -114,20 +114,28 @@ class RecordFilter:
         if header.base_offset >= self.map_end:
             return _unchanged(header, batch)
         data = plain_records(header, batch)
-        found = record_spans(header, data)
-        whole = last < self.map_end
-        judged = found if whole else [span for span in found if header.base_offset + span[2] < self.map_end]
-        kept = self.marks.survivors(header.base_offset, last, judged, not passed)
-        if kept is None:
-            kept = self.newest.survivors(header.base_offset, judged, not passed)
-        if not whole:
-            kept += found[len(judged) :]
+        kept = self._survivors(header, last, data, keep_tombstones=not passed)
         if not kept:
             return self._emptied(header, last, batch)
-        starts_clock = whole and horizon is None and not all([span[4] for span in kept])
-        if len(kept) == len(found) and not starts_clock:
+        starts_clock = last < self.map_end and horizon is None and not all([span[4] for span in kept])
+        if len(kept) == header.record_count and not starts_clock:
             return _unchanged(header, batch)
         return self._rewritten(header, data, kept, self._new_horizon() if starts_clock else None)
+
+    def _survivors(
+        self, header: BatchHeader, last: int, data: bytes, *, keep_tombstones: bool
+    ) -> list[RecordSpan]:
+        base_offset = header.base_offset
+        marks = self.marks.of_records(base_offset, last)
+        if marks is not None and len(marks) == header.record_count:
+            # One offset a record, and all of them were looked at when the keys were learned.
+            kept = marked_spans(header, data, marks)
+            return kept if keep_tombstones else [span for span in kept if span[4]]
+        found = record_spans(header, data)
+        if last < self.map_end:
+            return self.newest.survivors(base_offset, found, keep_tombstones)
+        judged = [span for span in found if base_offset + span[2] < self.map_end]
+        return self.newest.survivors(base_offset, judged, keep_tombstones) + found[len(judged) :]
 
     def _new_horizon(self) -> int:
         return self.now_ms + self.delete_retention_ms

@@ -82,14 +82,14 @@ class SegmentWriter:
             else:
                 self._parts.append(chunk[at : at + size])
                 self._last_start = at
-        self._note(last_offset, size, max_timestamp)
+        self._add_to_indexes(last_offset, size, max_timestamp)
 
     def replace(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
         """A batch of the source becomes this one."""
         self.drop()
         self._parts.append(batch)
         self._last_start = -1
-        self._note(last_offset, len(batch), max_timestamp)
+        self._add_to_indexes(last_offset, len(batch), max_timestamp)
 
     def drop(self) -> None:
         """Nothing remains of a batch of the source."""
@@ -138,8 +138,8 @@ class SegmentWriter:
             os.close(self._fd)
             self._fd = -1
 
-    def _note(self, last_offset: int, size: int, max_timestamp: int) -> None:
-        """As `Segment.note` does it for an append."""
+    def _add_to_indexes(self, last_offset: int, size: int, max_timestamp: int) -> None:
+        """As `Segment.add_to_indexes` does it for an append."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset

@@ -8,3 +8,17 @@
 It is another way to the same results, record for record: which operator can go it, and when, is in `plan`.
 The operators themselves know nothing of it, and nothing here is imported before a task gets a block.
 """
+
+import sys
+
+_LOOPS = "millstream.streams.columns.loops"
+
+
+def can_load() -> bool:
+    """Whether tasks may take blocks. Not while another process of this machine compiles the loops for the
+    first time: records go one by one until then, instead of waiting."""
+    if _LOOPS in sys.modules:
+        return True
+    from millstream.spark.precompile import is_compiling
+
+    return not is_compiling(later=True)

@@ -14,10 +14,10 @@ which its `ColumnFormat` tells:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 from millstream.streams import serdes
 from millstream.streams.operators.base import Headers
 from millstream.streams.serdes import Serde
-from millstream.wire.arrow import Chunk
+
+if TYPE_CHECKING:
+    from millstream.wire.arrow import Chunk
 
 Read = tuple[int, bytes | None, bytes | None, int, Headers]
 """(offset, key, value, timestamp, headers)."""
@@ -64,6 +66,10 @@ class Records:
     def __len__(self) -> int:
         return len(self.stamps)
 
+    @property
+    def last_offset(self) -> int:
+        return int(self.offsets[-1])
+
     def __iter__(self) -> Iterator[Read]:
         headers: Any = repeat(()) if self.headers is None else self.headers
         columns = (
@@ -81,10 +87,10 @@ class Records:
         return Records(self.offsets[first:until], keys, values, self.stamps[first:until], headers)
 
 
-def by_time(topics: dict[str, list[Records]]) -> Iterator[tuple[str, Records]]:
-    """The records of several topics, the least timestamp first, of equals the first topic's; each topic keeps
-    its own order, so one that is late follows the one before it at once. Those of one topic that follow each
-    other come together."""
+def by_time(topics: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    """The records of several topics (`Records`, or one block of each that can be cut like them), the least
+    timestamp first, of equals the first topic's; each topic keeps its own order, so one that is late follows
+    the one before it at once. Those of one topic that follow each other come together."""
     names = [name for name, blocks in topics.items() if blocks]
     whole = [_joined(topics[name]) for name in names]
     # A record that is late is due when the newest before it was.
@@ -101,7 +107,7 @@ def by_time(topics: dict[str, list[Records]]) -> Iterator[tuple[str, Records]]:
         taken[which] += last - first
 
 
-def _joined(blocks: list[Records]) -> Records:
+def _joined(blocks: Sequence[Any]) -> Any:
     if len(blocks) == 1:
         return blocks[0]
     headers: list[Headers] | None = None

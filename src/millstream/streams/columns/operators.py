@@ -50,6 +50,9 @@ from millstream.streams.windows import TimeWindows
 
 Later = list[Callable[[], None]]
 Run = Callable[[Block, Later], Block]
+Updates = tuple[Any, Any, Callable[[], None]]
+"""Of rows of a store: the new values, their timestamps, and what writes them."""
+WindowUpdate = Callable[[Block, Any, pa.Array], Updates]
 
 _NEVER = -(1 << 63)
 _MAX_WINDOWS = 64  # of one record
@@ -207,20 +210,27 @@ def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
 
 
 def window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
+    store = task.store(operator.store)
+    if operator.aggregator is not count_one or operator.initializer is not int or not _counts(store.spec):
+        return None
+    if not is_same(shape.key.serde, store.spec.key):
+        return None
+
+    def update(block: Block, rows: Any, row_keys: pa.Array) -> Updates:
+        return _count_up(store, row_keys, block.stamps[rows])
+
+    return in_time_windows(operator, task, update)
+
+
+def in_time_windows(operator: WindowAggregate, task: TaskContext, update: WindowUpdate) -> Made | None:
+    """An aggregation in tumbling or hopping windows. `update` gets the block, the row behind each of its
+    windows (a record may lie in several) and the keys of their rows in the store."""
     store, windows = task.store(operator.store), operator.windows
-    if not isinstance(windows, TimeWindows):
+    if not isinstance(windows, TimeWindows) or operator.send_old or operator.final:
         return None
     size, advance, grace = windows.size, windows.advance, windows.grace_ms
     windows_per_record = -(-size // advance)
-    if (
-        operator.aggregator is not count_one
-        or operator.initializer is not int
-        or windows_per_record > _MAX_WINDOWS
-    ):
-        return None
-    if operator.send_old or operator.final or not _counts(store.spec):
-        return None
-    if not is_same(shape.key.serde, store.spec.key):
+    if windows_per_record > _MAX_WINDOWS:
         return None
     clock = clock_of(task, operator)
 
@@ -228,26 +238,23 @@ def window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> 
         with_key = present(block.keys)
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
-        rows, starts = (
-            np.empty(len(block) * windows_per_record, np.int64),
-            np.empty(len(block) * windows_per_record, np.int64),
-        )
-        count, seen, late = loops.windows_of(block.stamps, clock.seen, size, advance, grace, rows, starts)
-        rows, starts = rows[:count], starts[:count]
-        if count and int(starts.min()) < store.oldest:
+        room = len(block) * windows_per_record
+        rows, starts = np.empty(room, np.int64), np.empty(room, np.int64)
+        found, seen, late = loops.windows_of(block.stamps, clock.seen, size, advance, grace, rows, starts)
+        rows, starts = rows[:found], starts[:found]
+        if found and int(starts.min()) < store.oldest:
             raise NotInColumns("the store has seen newer windows than this operator has")
-        stamps = block.stamps[rows]
-        updates, newest, write = _count_up(store, windowed_keys(block.keys, rows, starts, 4), stamps)
+        updates, stamps, write = update(block, rows, windowed_keys(block.keys, rows, starts, 4))
 
         def keep() -> None:
             task.dropped += dropped + late
             clock.seen = seen
-            if count:
+            if found:
                 write()
                 store.saw(int(starts.max()))
 
         later.append(keep)
-        return Block(windowed_keys(block.keys, rows, starts, 0), updates, newest, block.rows[rows])
+        return Block(windowed_keys(block.keys, rows, starts, 0), updates, stamps, block.rows[rows])
 
     serde = time_windowed(store.spec.key, size)
     key = ColumnFormat(serde, serde.reader(store.spec.name))
@@ -258,7 +265,7 @@ def _counts(spec: Any) -> bool:
     return spec.type in ("key-value", "window") and spec.value is LONG and stays_bytes(spec.key)
 
 
-def _count_up(store: Any, row_keys: pa.Array, stamps: Any) -> tuple[pa.Array, Any, Callable[[], None]]:
+def _count_up(store: Any, row_keys: pa.Array, stamps: Any) -> Updates:
     """Every record's count and time, and what writes the last row of each key."""
     coded = row_keys.cast(pa.binary()).dictionary_encode()
     names = coded.dictionary.to_pylist()

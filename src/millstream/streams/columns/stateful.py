@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.streams.columns import loops
 from millstream.streams.columns.blocks import (
     Block,
     ColumnFormat,
-    NotInColumns,
     Shape,
     is_same,
     objects,
@@ -32,17 +30,24 @@ from millstream.streams.columns.blocks import (
     to_bytes,
 )
 from millstream.streams.columns.operators import MAKERS as WITHOUT_FUNCTIONS
-from millstream.streams.columns.operators import Later, Made, Maker, present, window_count, windowed_keys
+from millstream.streams.columns.operators import (
+    Later,
+    Made,
+    Maker,
+    Updates,
+    in_time_windows,
+    present,
+    window_count,
+)
 from millstream.streams.columns.outer_joins import outer_join
 from millstream.streams.operators.aggregates import Aggregate, Reduce, SessionAggregate, WindowAggregate
 from millstream.streams.operators.base import TaskContext, clock_of
 from millstream.streams.operators.joins import KeepForJoin, StreamStreamJoin, Tracker
-from millstream.streams.serdes import Serde, time_windowed
+from millstream.streams.serdes import Serde
 from millstream.streams.stores import StoreSpec
-from millstream.streams.windows import TimeWindows, Window, Windowed
+from millstream.streams.windows import Window, Windowed
 
 _TIME = struct.Struct(">q")
-_MAX_WINDOWS = 64  # of one record
 
 
 def _takes_keys(spec: StoreSpec, shape: Shape) -> bool:
@@ -122,7 +127,7 @@ def _by_key(operator: Any, task: TaskContext, shape: Shape, step: Step) -> Made 
 
 def _fold(
     store: Any, values: _Values, step: Step, row_keys: pa.Array, keys: Any, given: Any, stamps: Any
-) -> tuple[list[Any], Any, Callable[[], None]]:
+) -> Updates:
     """Every record's update and its time, and what writes the last row of each key."""
     coded = row_keys.cast(pa.binary()).dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_pylist()
@@ -153,51 +158,26 @@ def _fold(
 
 
 def _window_aggregate(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
-    store, windows = task.store(operator.store), operator.windows
-    if not isinstance(windows, TimeWindows) or operator.send_old or operator.final:
+    store = task.store(operator.store)
+    if not _takes_keys(store.spec, shape):
         return None
-    size, advance, grace = windows.size, windows.advance, windows.grace_ms
-    windows_per_record = -(-size // advance)
-    if windows_per_record > _MAX_WINDOWS or not _takes_keys(store.spec, shape):
-        return None
-    clock, values = clock_of(task, operator), _Values(store.spec, task.application)
+    values = _Values(store.spec, task.application)
     step = _aggregating(operator.initializer, operator.aggregator)
 
-    def run(block: Block, later: Later) -> Block:
-        with_key = present(block.keys)
-        dropped = len(block) - int(with_key.sum())
-        block = block.choose(with_key)
-        room = len(block) * windows_per_record
-        rows, starts = np.empty(room, np.int64), np.empty(room, np.int64)
-        found, seen, late = loops.windows_of(block.stamps, clock.seen, size, advance, grace, rows, starts)
-        rows, starts = rows[:found], starts[:found]
-        if found and int(starts.min()) < store.oldest:
-            raise NotInColumns("the store has seen newer windows than this operator has")
+    def update(block: Block, rows: Any, row_keys: pa.Array) -> Updates:
         keys, given = objects(block.keys, shape.key), objects(block.values, shape.value)
         picked = rows.tolist()
-        updates, stamps, write = _fold(
+        return _fold(
             store,
             values,
             step,
-            windowed_keys(block.keys, rows, starts, 4),
+            row_keys,
             [keys[row] for row in picked],
             [given[row] for row in picked],
             block.stamps[rows],
         )
 
-        def keep() -> None:
-            task.dropped += dropped + late
-            clock.seen = seen
-            if found:
-                write()
-                store.saw(int(starts.max()))
-
-        later.append(keep)
-        return Block(windowed_keys(block.keys, rows, starts, 0), updates, stamps, block.rows[rows])
-
-    serde = time_windowed(store.spec.key, size)
-    key = ColumnFormat(serde, serde.reader(store.spec.name))
-    return Made(run, Shape(key, ColumnFormat(), is_table=True), keeps_state=True)
+    return in_time_windows(operator, task, update)
 
 
 def _in_windows(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
@@ -337,11 +317,11 @@ def _stream_join(operator: StreamStreamJoin, task: TaskContext, shape: Shape) ->
         wanted = present(block.keys) & present(block.values)
         dropped = len(block) - int(wanted.sum())
 
-        def note() -> None:
+        def record() -> None:
             task.dropped += dropped
             tracker.seen = max(tracker.seen, newest)
 
-        later.append(note)
+        later.append(record)
         block = block.choose(wanted)
         coded = block.keys.cast(pa.binary()).dictionary_encode()
         names, codes = coded.dictionary.to_pylist(), coded.indices.to_pylist()

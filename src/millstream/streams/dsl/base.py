@@ -40,7 +40,7 @@ class AbstractStream:
         self._sources, self._key, self._value = sources, key, value
 
     def _together(self, *others: AbstractStream) -> frozenset[str]:
-        """Notes that the topics behind these have to be partitioned alike."""
+        """Records that the topics behind these have to be partitioned alike."""
         sources = self._sources.union(*(other._sources for other in others))
         self._plan.keep_together(sources)
         return sources

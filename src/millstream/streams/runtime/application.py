@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
+from millstream.host.errors import SparkLost
 from millstream.host.membership import SESSION_MS, planner_group, running_planners
 from millstream.host.ownership import fence_owner
 from millstream.host.progress import Markers, owners_of
@@ -145,8 +146,11 @@ class Streams:
         name = self.settings.application
         with Cluster(self.settings.client) as cluster:
             self._refuse_while_it_runs(cluster)
-            for owner in owners_of(cluster, name):  # nobody knows them any more after this
-                fence_owner(cluster, name, owner, self.settings.transaction_timeout_ms)
+            fenced: set[str] = set()
+            for stable in (False, True):  # as in `where_to_begin`; nobody knows the owners after this
+                for owner in owners_of(cluster, name, stable=stable) - fenced:
+                    fence_owner(cluster, name, owner, self.settings.transaction_timeout_ms)
+                    fenced.add(owner)
             admin, groups = Admin(cluster), Groups(cluster)
             there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
             outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))
@@ -239,14 +243,17 @@ class Streams:
         process that runs the same application ends with that. `report`: into `__millstream_pipelines`.
         `available_now`: it ends by itself when it has processed what was there when it was started."""
         from millstream.host.host import Host
-        from millstream.spark.session import spark as session_for
         from millstream.streams.runtime.running import RunningStreams
 
         self.make_topics()
-        session = spark
-        if session is None:
-            session = session_for(self.settings.application, self._host_settings())
-        return RunningStreams(self, Host.of(session), report=report, available_now=available_now)
+        try:
+            if spark is None:
+                host = Host.of_process(self.settings.application, self._host_settings())
+            else:
+                host = Host.of(spark)
+        except SparkLost as error:
+            raise StreamsError(f"{self.settings.application} cannot start: {error}") from None
+        return RunningStreams(self, host, report=report, available_now=available_now)
 
     def _host_settings(self) -> dict[str, str]:
         """Those of Kafka Streams that are the host's here: of a session that this application starts."""

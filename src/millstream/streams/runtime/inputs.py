@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 
 from millstream.client.fetch import Fetched
-from millstream.streams.columns.blocks import Records, by_time
-from millstream.wire.arrow import Answer, Chunk, Columns
+from millstream.streams.columns.blocks import by_time
+from millstream.streams.runtime.fetched_records import SomeRecords, records_of
 from millstream.wire.topic_partition import TopicPartition
 
 BUFFER_BYTES = 4 << 20
 """Of a partition: more is not fetched before some of it is processed."""
 _CHUNK_BYTES = 1 << 20
-_WANTED = Columns(headers=True)
 
 
 class _Input:
@@ -31,21 +30,13 @@ class _Input:
         self.position = self.done = self.end = position
         self.caught_up = False
         self.bytes_held = 0
-        self.records: list[Records] = []
-        self._answers: deque[tuple[Iterator[Chunk], int, int]] = deque()
+        self.records: list[SomeRecords] = []
+        self._answers: deque[tuple[Iterator[SomeRecords], int, int]] = deque()
 
     def receive(self, fetched: Fetched) -> None:
-        answer = Answer(fetched.records)
-        after = answer.next_offset
-        if after is not None and after > self.position:
-            chunks = answer.chunks(
-                self.position,
-                read_committed=True,
-                aborted=fetched.aborted,
-                columns=_WANTED,
-                chunk_bytes=_CHUNK_BYTES,
-            )
-            self._answers.append((chunks, after, len(fetched.records)))
+        found, after = records_of(fetched, self.position, chunk_bytes=_CHUNK_BYTES)
+        if after > self.position:
+            self._answers.append((found, after, len(fetched.records)))
             self.bytes_held += len(fetched.records)
             self.position = after
         self.end = fetched.last_stable_offset if fetched.last_stable_offset >= 0 else fetched.high_watermark
@@ -59,22 +50,23 @@ class _Input:
         """Some decoded records at hand; False if there are none. Answers without records (they hold markers,
         or what was aborted) are passed."""
         while not self.records and self._answers:
-            chunks, after, size = self._answers[0]
-            chunk = next(chunks, None)
-            if chunk is None:
+            found, after, size = self._answers[0]
+            records = next(found, None)
+            if records is None:
                 self._answers.popleft()
                 self.bytes_held -= size
                 self.done = after
-            elif len(chunk.offset):
-                self.records.append(Records.of(chunk))
+            elif len(records):
+                self.records.append(records)
         return bool(self.records)
 
-    def took(self, records: Records) -> None:
+    def took(self, records: SomeRecords) -> None:
         """Processed: the first of what was at hand."""
-        self.done = int(records.offsets[-1]) + 1
+        self.done = records.last_offset + 1
         whole = self.records[0]
         if len(records) == len(whole):
             del self.records[0]
+            self.fill()  # an answer that ends here is done, without another turn
         else:
             self.records[0] = whole.slice(len(records), len(whole) - len(records))
 
@@ -126,7 +118,7 @@ class Inputs:
         if not one.waiting:
             one.done = one.position
 
-    def next_block(self) -> tuple[str, Records] | None:
+    def next_block(self) -> tuple[str, SomeRecords] | None:
         """Some records of one topic, to be processed now; None if there are none, or if those that there are
         have to wait for others that may be older."""
         filled = [(topic, one) for topic, one in self._by_topic.items() if one.fill()]
@@ -138,7 +130,7 @@ class Inputs:
             return None
         return next(by_time({topic: one.records[:1] for topic, one in filled}))
 
-    def took(self, topic: str, records: Records) -> None:
+    def took(self, topic: str, records: SomeRecords) -> None:
         """They are processed."""
         self._by_topic[topic].took(records)
 

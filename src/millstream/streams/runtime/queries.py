@@ -37,7 +37,7 @@ from millstream.http.errors import HttpError
 from millstream.http.host_names import HostNames
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation, MediaTypes
-from millstream.http.service_config import LIST, LOGGING_KEYS, TLS_KEYS, ConfigKey, ServiceConfig
+from millstream.http.service_config import LIST, LOGGING_KEYS, TLS_KEYS, ServiceConfig, ServiceConfigKey
 from millstream.http.service_main import run_until_signal
 from millstream.http.serving import HttpService
 from millstream.serdes.plain import to_json
@@ -260,7 +260,7 @@ def query_service(
 class _QueriesConfig(ServiceConfig):
     """Nobody writes these in a file: `serve` gives what there is to say."""
 
-    keys = {"listeners": ConfigKey(LIST, None, "Where to listen."), **TLS_KEYS, **LOGGING_KEYS}
+    keys = {"listeners": ServiceConfigKey(LIST, None, "Where to listen."), **TLS_KEYS, **LOGGING_KEYS}
     prefixes = ()
     default_port = 7070
 

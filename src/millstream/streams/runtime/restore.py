@@ -21,10 +21,9 @@ from typing import Any
 from millstream.client import Cluster
 from millstream.client.fetch import Fetched
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
-from millstream.streams.columns.blocks import Records
+from millstream.streams.runtime.fetched_records import SomeRecords, records_of
 from millstream.streams.stores.lmdb import StoreFolder
 from millstream.streams.task import StreamTask
-from millstream.wire.arrow import Answer, Chunk, Columns
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -134,7 +133,7 @@ class Restore:
         self._cluster, self._folder, self._changelogs = cluster, folder, changelogs
         self._began = time.monotonic()
         self.records = self._since_commit = 0
-        self._received: deque[tuple[TopicPartition, Iterator[Chunk], int, int]] = deque()
+        self._received: deque[tuple[TopicPartition, Iterator[SomeRecords], int, int]] = deque()
         self._bytes_held = 0
         cluster.refresh(which.topic for which in changelogs)
         begins = list_offsets(cluster, dict.fromkeys(changelogs, EARLIEST))
@@ -174,19 +173,10 @@ class Restore:
             return
         if fetched.error is not ErrorCode.none:
             raise KafkaError(fetched.error, f"{which} cannot be read")
-        answer = Answer(fetched.records)
-        after = answer.next_offset
-        if after is None or after <= self._fetched[which]:
+        found, after = records_of(fetched, self._fetched[which], self._ends[which], chunk_bytes=_CHUNK_BYTES)
+        if after <= self._fetched[which]:
             return
-        chunks = answer.chunks(
-            self._fetched[which],
-            self._ends[which],
-            read_committed=True,
-            aborted=fetched.aborted,
-            columns=Columns(headers=True),
-            chunk_bytes=_CHUNK_BYTES,
-        )
-        self._received.append((which, chunks, after, len(fetched.records)))
+        self._received.append((which, found, after, len(fetched.records)))
         self._bytes_held += len(fetched.records)
         self._fetched[which] = after
 
@@ -194,20 +184,19 @@ class Restore:
         """Some of what was received. True if there is more."""
         if not self._received:
             return False
-        which, chunks, after, size = self._received[0]
-        chunk = next(chunks, None)
-        if chunk is None:
+        which, found, after, size = self._received[0]
+        records = next(found, None)
+        if records is None:
             self._received.popleft()
             self._bytes_held -= size
             self.positions_reached[which] = min(after, self._ends[which])
         else:
-            records = Records.of(chunk)
             self._changelogs[which].restore(
                 (key, value, at) for _, key, value, at, _ in records if key is not None
             )
             self.records += len(records)
             self._since_commit += len(records)
-        if self._since_commit >= _COMMIT_RECORDS and chunk is None:
+        if self._since_commit >= _COMMIT_RECORDS and records is None:
             self.commit()
         return bool(self._received)
 

@@ -21,7 +21,7 @@ from millstream.client.groups import Groups
 from millstream.host.membership import PlannerMembership
 from millstream.host.metrics import StatusReporter
 from millstream.host.planner import FAILED
-from millstream.streams.errors import StreamsError
+from millstream.streams.errors import StreamsError, TakenOver
 from millstream.streams.runtime.available_now import wait_for_available
 from millstream.streams.runtime.task_inputs import input_topics
 from millstream.streams.runtime.tasks import application_of, stateful_tasks, task_names
@@ -52,6 +52,10 @@ PENDING_SHUTDOWN, NOT_RUNNING, ERROR = "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR
 class HostLike(Protocol):
     """What an application needs of a host."""
 
+    @property
+    def lost(self) -> str | None:
+        """Why nothing runs there any more."""
+
     def add(self, application: Application, listener: UnitListener = ...) -> None: ...
 
     def set_units(self, application: str, names: Iterable[str], stateful: Iterable[str] = ()) -> None: ...
@@ -76,7 +80,7 @@ class RunningStreams:
         self._reported_at, self._reports, self._read = time.monotonic(), 0, 0
         self._paused = False
         self._listener: Callable[[str, str], None] | None = None
-        self._noted, self._noting = CREATED, threading.Lock()
+        self._last_state, self._state_lock = CREATED, threading.Lock()
         self._transitions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._listening: threading.Thread | None = None
         self._ended = threading.Event()
@@ -131,12 +135,12 @@ class RunningStreams:
         """Every task ends with a last commit. Time goes on: what is due meanwhile happens after `resume`."""
         self._paused = True
         self._host.set_units(self.name, (), ())
-        self._note_state()
+        self._record_state()
 
     def resume(self) -> None:
         self._paused = False
         self._host.set_units(self.name, self._tasks, stateful_tasks(self._streams.topology, self._tasks))
-        self._note_state()  # it may be over before the next look
+        self._record_state()  # it may be over before the next look
 
     def set_state_listener(self, listener: Callable[[str, str], None] | None) -> None:
         """`listener(new, old)` is called whenever `state` has become another one, from a thread of its own.
@@ -147,20 +151,20 @@ class RunningStreams:
             self._listening = threading.Thread(target=self._tell, name=name, daemon=True)
             self._listening.start()
 
-    def _note_state(self) -> None:
+    def _record_state(self) -> None:
         if self._listening is None:
             return
-        with self._noting:
+        with self._state_lock:
             new = self.state
-            if new != self._noted:
-                self._transitions.put((new, self._noted))
-                self._noted = new
+            if new != self._last_state:
+                self._transitions.put((new, self._last_state))
+                self._last_state = new
 
     def _tell(self) -> None:
         ended = False
         while not ended:
             ended = self._ended.wait(TELL_EVERY)
-            self._note_state()
+            self._record_state()
             while not self._transitions.empty():
                 new, old = self._transitions.get()
                 try:
@@ -256,7 +260,7 @@ class RunningStreams:
             self._reporter.end("failed" if failed else "stopped", str(self._error) if failed else None)
 
     def _fenced(self) -> None:
-        self._error = self._error or StreamsError(
+        self._error = self._error or TakenOver(
             f"{self.name} was started by another process, which runs it now"
         )
         self._stopping.set()
@@ -265,7 +269,9 @@ class RunningStreams:
         if state.state != FAILED:
             return
         if self._error is None:
-            self._error = StreamsError(f"task {unit_id.name} of {self.name} failed: {state.error}")
+            lost = self._host.lost
+            what = f"task {unit_id.name} of {self.name} failed: {state.error}"
+            self._error = StreamsError(what if lost is None else f"{self.name} has ended: {lost}")
             log.error("%s\n%s", self._error, state.trace)
         self._stopping.set()
 

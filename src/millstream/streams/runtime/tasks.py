@@ -2,6 +2,9 @@
 
 A task is a sub-topology on one partition number; a sub-topology has as many as its widest source topic has
 partitions. Its name is Kafka Streams': `0_3`.
+
+The driver's process imports this and never runs a task: what a task is made of (Arrow, numba, LMDB) is
+imported in the lane.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from millstream.client import Cluster
 from millstream.host.unit import Application, LaneContext
-from millstream.streams.runtime.standby import StandbyUnit
 from millstream.streams.runtime.task_config import StreamsConfig
 from millstream.streams.runtime.task_inputs import input_topics
-from millstream.streams.runtime.unit import StreamsUnit
 
 if TYPE_CHECKING:
+    from millstream.streams.runtime.standby import StandbyUnit
+    from millstream.streams.runtime.unit import StreamsUnit
     from millstream.streams.topology import Topology
 
 
@@ -28,6 +31,8 @@ class OpenTask:
         self._settings, self._topology = settings, topology
 
     def __call__(self, name: str, lane: LaneContext) -> StreamsUnit:
+        from millstream.streams.runtime.unit import StreamsUnit
+
         sub_topology, partition = map(int, name.split("_"))
         return StreamsUnit(self._settings, self._topology, sub_topology, partition, lane)
 
@@ -39,6 +44,8 @@ class OpenStandby:
         self._settings, self._topology = settings, topology
 
     def __call__(self, name: str, lane: LaneContext) -> StandbyUnit:
+        from millstream.streams.runtime.standby import StandbyUnit
+
         return StandbyUnit(self._settings, self._topology, name, lane)
 
 

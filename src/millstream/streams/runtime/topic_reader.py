@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from millstream.client import Cluster
 from millstream.client.fetch import Fetcher
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
-from millstream.streams.columns.blocks import Records
-from millstream.wire.arrow import Answer, Columns
+from millstream.streams.runtime.fetched_records import SomeRecords, records_of
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -57,7 +56,7 @@ class TopicReader:
         self._topic_ids = ids
         return recreated or any(offset > ends.get(which, -1) for which, offset in self.positions.items())
 
-    def read_to(self, ends: Offsets) -> Iterator[tuple[TopicPartition, Records]]:
+    def read_to(self, ends: Offsets) -> Iterator[tuple[TopicPartition, SomeRecords]]:
         """What has come since; partitions that are new begin at their first record."""
         new = [topic_partition for topic_partition in ends if topic_partition not in self.positions]
         if new:
@@ -67,7 +66,9 @@ class TopicReader:
         self.positions.update(ends)
 
 
-def read_ranges(cluster: Cluster, begin: Offsets, until: Offsets) -> Iterator[tuple[TopicPartition, Records]]:
+def read_ranges(
+    cluster: Cluster, begin: Offsets, until: Offsets
+) -> Iterator[tuple[TopicPartition, SomeRecords]]:
     """The committed records of [begin, until) of each partition, in each one's order, some thousands at a
     time. What has been deleted from the beginning of a partition meanwhile is passed over."""
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_FETCH_BYTES)
@@ -83,21 +84,12 @@ def read_ranges(cluster: Cluster, begin: Offsets, until: Offsets) -> Iterator[tu
             if topic_partition not in left:
                 continue
             start, end = left[topic_partition], until[topic_partition]
-            answer = Answer(fetched.records)
-            chunks = answer.chunks(
-                start,
-                end,
-                read_committed=True,
-                aborted=fetched.aborted,
-                columns=Columns(headers=True),
-                chunk_bytes=_FETCH_BYTES,
-            )
-            for chunk in chunks:
-                yield topic_partition, Records.of(chunk)
-            after = answer.next_offset
-            if after is not None and after >= end:
+            found, after = records_of(fetched, start, end, chunk_bytes=_FETCH_BYTES)
+            for records in found:
+                yield topic_partition, records
+            if after >= end:
                 del left[topic_partition]
-            elif after is not None:
+            else:
                 left[topic_partition] = after
 
 

@@ -82,6 +82,7 @@ class StreamsUnit:
         self._cluster = lane.cluster(settings.client)
         self._groups, self._markers = Groups(self._cluster), Markers(self._cluster)
         self._topology, self._sub_topology = topology, sub_topology
+        self._has_patterns = topology.has_patterns
         self._topics = input_topics(topology, settings.application, self._cluster)[sub_topology]
         self._look_due = time.monotonic() + LOOK_SECONDS
         self._refresh(topology, sub_topology)
@@ -292,7 +293,7 @@ class StreamsUnit:
     def _poll(self) -> bool:
         if self._restore is not None:
             return self._poll_restore(self._restore)
-        if self._topology.has_patterns and time.monotonic() >= self._look_due:
+        if self._has_patterns and time.monotonic() >= self._look_due:
             self._notice_topics()
         before = self._inputs.done
         block = self._inputs.next_block()
@@ -326,7 +327,7 @@ class StreamsUnit:
     @property
     def due(self) -> float | None:
         again = self._committed_at + COMMIT_AGAIN_SECONDS
-        if self._topology.has_patterns:
+        if self._has_patterns:
             again = min(again, self._look_due)
         timer = self._task.next_timer if self._restore is None else None
         return again if timer is None else min(again, time.monotonic() + timer / 1000 - time.time())
@@ -351,15 +352,19 @@ class StreamsUnit:
             if store.spec.logged:
                 self._collector.send_changes(changelog.topic, store.drain(), self._partition)
         self.status.written += len(self._collector)
+        self._turn += 1
+        few = {} if self._claim is None else self._collector.take_few(self._width, self._turn)
         rounds = self._rounds()
         self._metadata = TaskMetadata(self._task.next_timer, self._task.times).encode()
         offsets = self._inputs.done
         owner = "" if self._claim is None else self._claim.owner
         metadata = metadata_of(self._cluster, offsets, {min(offsets): self._metadata}, owner)
         if self._claim is not None:
-            return self._claim.commit(rounds, offsets, metadata)
+            return self._claim.commit(rounds, offsets, metadata, few)
         for batches in rounds:
-            self._note_changelogs(batches, self._producer.send_batches(batches))
+            sent = self._producer.send_batches(batches)
+            for which, batch in batches.items():
+                self._note_changelog(which, sent[which], read_header(batch).record_count)
         for error in self._groups.commit(application, offsets, metadata).values():
             if error is not None:
                 raise error
@@ -371,10 +376,9 @@ class StreamsUnit:
 
     def _rounds(self) -> list[dict[TopicPartition, Batch]]:
         """One batch per partition at a time."""
-        self._turn += 1
         queues: dict[TopicPartition, deque[Batch]] = {}
         for topic_partition, batch in self._collector.batches(
-            lambda topic: len(self._cluster.topic(topic).partitions), self._turn, self.settings.exactly_once
+            self._width, self._turn, self.settings.exactly_once
         ):
             queues.setdefault(topic_partition, deque()).append(batch)
         rounds = []
@@ -384,30 +388,36 @@ class StreamsUnit:
         self._collector.clear()
         return rounds
 
+    def _width(self, topic: str) -> int:
+        return len(self._cluster.topic(topic).partitions)
+
     def committed(self, commit: TransactionCommit | None) -> None:
         self._uncommitted = self._task.commit_requested = False
         self._committed_at = time.monotonic()
         self.status.commits += 1
         if commit is not None and self._claim is not None:
             self._claim.committed(commit)
-            for batches in commit.rounds:
-                last = {which: commit.sent[which] for which in batches if which in commit.sent}
-                self._note_changelogs(batches, last)
+            # Nobody else writes there, so what was sent last is this unit's, and has all of its last round.
+            last = {
+                which: read_header(batch).record_count
+                for batches in commit.rounds
+                for which, batch in batches.items()
+            }
+            last |= {which: len(records) for which, records in commit.few.items()}
+            for which, count in last.items():
+                if which in commit.sent:
+                    self._note_changelog(which, commit.sent[which], count)
         now = time.monotonic()
         if self._changelogs and now >= self._folder_due:
             self._folder_due = now + FOLDER_COMMIT_SECONDS
             with self._room():
                 self._commit_folder()
 
-    def _note_changelogs(
-        self, batches: Mapping[TopicPartition, Batch], sent: Mapping[TopicPartition, Sent]
-    ) -> None:
-        """Where each changelog ends with what this unit has written."""
-        for topic_partition, where in sent.items():
-            if topic_partition in self._changelogs:
-                after = where.offset + read_header(batches[topic_partition]).record_count
-                # A broker that knew the batch already may not tell where it lies: nobody knows then.
-                self._ends[topic_partition] = after if where.offset >= 0 else -1
+    def _note_changelog(self, which: TopicPartition, sent: Sent, count: int) -> None:
+        """Where a changelog ends with what this unit has written."""
+        if which in self._changelogs:
+            # A broker that knew the batch already may not tell where it lies: nobody knows then.
+            self._ends[which] = sent.offset + count if sent.offset >= 0 else -1
 
     def _commit_folder(self) -> None:
         done = self._inputs.done

@@ -211,9 +211,9 @@ class LmdbWindowStore(_Lmdb):
         if self.sequence is not None:
             number = self.sequence = (self.sequence + 1) & 0x7FFFFFFF
         row_key = window_key(key, start, number)
+        raw = None if value is None else _TIME.pack(timestamp) + (self._write(value) or b"")
         if self._shared and not duplicates:
             self.rows.cached[row_key] = None if value is None else (value, timestamp)
-        raw = None if value is None else _TIME.pack(timestamp) + (self._write(value) or b"")
         self.rows.pending[row_key] = raw
         if self._logged:
             self._dirty[row_key] = start if duplicates else timestamp

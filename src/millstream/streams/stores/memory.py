@@ -37,6 +37,12 @@ class _Memory:
         self._dirty: dict[Any, int] = {}
         self._logged = spec.logged
 
+    def _kept(self, value: Any) -> Any:
+        """What a row holds. A value is written in any case: one that its serde cannot write is noticed
+        where it is put, as it is on disk."""
+        body = self._write(value)
+        return value if self._shared else body
+
     def _bytes(self, row: Row) -> bytes:
         return _TIME.pack(row[1]) + (self._write(row[0]) or b"" if self._shared else row[0])
 
@@ -62,9 +68,10 @@ class MemoryKeyValueStore(_Memory):
             if self._rows.pop(key, None) is not None and order is not None:
                 del order[bisect_left(order, key)]
         else:
+            row = (self._kept(value), timestamp)
             if order is not None and key not in self._rows:
                 insort(order, key)
-            self._rows[key] = (value if self._shared else self._write(value), timestamp)
+            self._rows[key] = row
         if self._logged:
             self._dirty[key] = timestamp
 
@@ -120,7 +127,7 @@ class MemoryWindowStore(_Memory):
         self._sweep_at = 0
         self._duplicates = spec.duplicates
         self._changes: list[LogRecord] = []
-        self._kept = spec.retention - (0 if spec.final else 1)
+        self._kept_for = spec.retention - (0 if spec.final else 1)
         self._sequence = 0
 
     def _open(self, row: Row) -> Row:
@@ -128,10 +135,10 @@ class MemoryWindowStore(_Memory):
 
     @property
     def oldest(self) -> int:
-        return self._newest - self._kept
+        return self._newest - self._kept_for
 
     def fetch_one(self, key: bytes, start: int) -> Row | None:
-        if start < self._newest - self._kept:
+        if start < self._newest - self._kept_for:
             return None
         windows = self._rows.get(key)
         row = None if windows is None else windows.get(start)
@@ -174,10 +181,10 @@ class MemoryWindowStore(_Memory):
             self._newest = start
             if start >= self._sweep_at:
                 self._sweep()
-        elif start < self._newest - self._kept:
+        elif start < self._newest - self._kept_for:
             return
         if self._duplicates:
-            kept = value if self._shared else self._write(value)
+            kept = self._kept(value)
             self._rows.setdefault(key, {}).setdefault(start, []).append((kept, timestamp))
             if self._logged:
                 self._sequence = (self._sequence + 1) & 0x7FFFFFFF
@@ -189,7 +196,7 @@ class MemoryWindowStore(_Memory):
             if windows is not None:
                 windows.pop(start, None)
         else:
-            kept = value if self._shared else self._write(value)
+            kept = self._kept(value)
             if windows is None:
                 self._rows[key] = {start: (kept, timestamp)}
             else:
@@ -302,11 +309,12 @@ class MemorySessionStore(_Memory):
             self.newest = end
             if end >= self._sweep_at:
                 self._sweep()
+        kept = None if value is None else self._kept(value)
         sessions = self._rows.setdefault(key, {})
         if value is None:
             sessions.pop((end, start), None)
         else:
-            sessions[end, start] = value if self._shared else self._write(value)
+            sessions[end, start] = kept
         if not sessions:
             del self._rows[key]
         if self._logged:

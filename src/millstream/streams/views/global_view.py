@@ -16,7 +16,7 @@ from millstream.streams.topology import Topology
 from millstream.streams.views.topic_view import TopicView
 
 if TYPE_CHECKING:
-    from millstream.streams.columns.blocks import Records
+    from millstream.streams.runtime.fetched_records import SomeRecords
 
 
 class GlobalView(TopicView):
@@ -37,7 +37,7 @@ class GlobalView(TopicView):
         self._folder.commit()
         self._stores: dict[int, Any] = {0: self._task.stores[name]}
 
-    def _take(self, partition: int, records: Records) -> None:
+    def _take(self, partition: int, records: SomeRecords) -> None:
         self._task.deliver_batch(self.topic, partition, records)
 
     def _snapshot_stores(self, folder: ReadOnlyFolder, partitions: list[int]) -> dict[int, Any]:

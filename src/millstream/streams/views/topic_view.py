@@ -41,14 +41,14 @@ from millstream.wire.murmur2 import partition_for
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.streams.columns.blocks import Records
+    from millstream.streams.runtime.fetched_records import SomeRecords
 
 log = logging.getLogger("millstream.streams")
 
 FRESH_SECONDS = 12 * 3600
 """Well below a day, which is how long compacted topics keep deletions unless they are told otherwise."""
 REMEMBER_SECONDS = 600.0
-"""How often a copy of a topic in which nothing happens notes that it is current."""
+"""How often a copy of a topic in which nothing happens says that it is current."""
 RETRY_SECONDS = 1.0
 POLL_MS = 500
 DEFAULT_SIZE = 64 << 30
@@ -119,7 +119,7 @@ class TopicView:
         self._folder = StoreFolder(self._path / "rows", size=self._size, max_stores=MAX_PARTITIONS)
         kept = _decoded(self._folder.position)
         self._topic_id = kept["topic_id"]
-        self._current_at = self._noted_at = float(kept["current_at"])
+        self._current_at = self._saved_at = float(kept["current_at"])
         self._offsets = {int(number): offset for number, offset in kept["offsets"].items()}
         self._reader.positions = self._committed_positions()
         self._open_stores(self._offsets)
@@ -190,9 +190,9 @@ class TopicView:
                 if not len(records):
                     continue
                 self._take(which.partition, records)
-                reached[which] = int(records.offsets[-1]) + 1
+                reached[which] = records.last_offset + 1
                 self._commit({**self._reader.positions, **reached})
-            if self._reader.positions != before or self._current_at - self._noted_at > REMEMBER_SECONDS:
+            if self._reader.positions != before or self._current_at - self._saved_at > REMEMBER_SECONDS:
                 self._commit(self._reader.positions)
         except (KafkaError, lmdb.Error, OSError) as error:
             self._folder.roll_back()
@@ -209,7 +209,7 @@ class TopicView:
             return True
         return any(offset > ends.get(which, -1) for which, offset in self._reader.positions.items())
 
-    def _take(self, partition: int, records: Records) -> None:
+    def _take(self, partition: int, records: SomeRecords) -> None:
         store = self._store_of(partition)
         store.restore((key, value, at) for _, key, value, at, _ in records if key is not None)
 
@@ -220,7 +220,7 @@ class TopicView:
         offsets = {which.partition: offset for which, offset in sorted(positions.items())}
         position = {"topic_id": self._topic_id, "offsets": offsets, "current_at": self._current_at}
         self._folder.commit(json.dumps(position).encode())
-        self._noted_at = self._current_at
+        self._saved_at = self._current_at
         with self._moved:
             self._offsets = offsets
             self._moved.notify_all()

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from millstream.wire.arrow import decode_loops
 from millstream.wire.arrow.decode_loops import (
@@ -40,6 +39,7 @@ from millstream.wire.batch import (
     SMALLEST_RECORD,
     TRANSACTIONAL,
 )
+from millstream.wire.checksum import crc32c
 from millstream.wire.compression import DEFAULT_LIMIT, Buffer, decompress
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import ABORT_MARKER, control_type, iter_records

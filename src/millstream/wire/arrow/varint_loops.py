@@ -6,7 +6,11 @@ number that is refused has the end -1: there are no exceptions here. What these 
 benchmarks/pipeline_read.py and benchmarks/pipeline_write.py.
 """
 
+import fcntl
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import numba
@@ -14,17 +18,54 @@ import numpy as np
 
 nb: Any = numba  # its annotations come and go with its versions
 
+LOCK_VARIABLE = "MILLSTREAM_COMPILE_LOCK"
+"""Names a file that is locked while another process compiles these loops: what it keeps is waited for."""
+
 
 def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Numba compiles once and keeps the result on disk beside the module (or in the user's cache folder).
 
     Small functions have `forceinline`: LLVM puts them into their callers. With `inline="always"` numba does,
-    and types them again at each place, which took four of ten seconds of a first start's compiling.
+    and types them again at each place, which took four of ten seconds of a first start's compiling. They have
+    no signature, and nothing is kept of them: who is loaded from the disk brings them along.
+
+    What was kept is removed if it cannot be loaded, as after a loss of power. Where nothing can be kept,
+    every process compiles for itself.
     """
-    return cast(
-        Callable[[Callable[..., Any]], Callable[..., Any]],
-        nb.njit(*signature, cache=True, nogil=True, boundscheck=False, **options),
-    )
+    options |= {"nogil": True, "boundscheck": False}
+    _wait_for_compiler()
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        if signature:
+            for _ in range(2):
+                try:
+                    return cast(Callable[..., Any], nb.njit(*signature, cache=True, **options)(function))
+                except (
+                    Exception
+                ):  # damaged pickles raise anything; what is wrong with the function comes again
+                    if not _remove_kept(function):
+                        break
+        return cast(Callable[..., Any], nb.njit(*signature, **options)(function))
+
+    return make
+
+
+def _wait_for_compiler() -> None:
+    lock = os.environ.get(LOCK_VARIABLE)
+    if lock:
+        with suppress(OSError), open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def _remove_kept(function: Callable[..., Any]) -> bool:
+    """What numba has kept of a function. False if it could not be removed."""
+    try:
+        folder = Path(nb.njit(cache=True)(function).stats.cache_path)
+        for path in folder.glob(f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}-*"):
+            path.unlink()
+    except (RuntimeError, OSError):
+        return False
+    return True
 
 
 @compiled(forceinline=True)

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from millstream.broker.coordinators.transactions.transaction_state import Marker
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.wire.errors import ErrorCode
 from millstream.wire.topic_partition import TopicPartition
 from tests.support.held_watermark import HeldWatermark

@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
 from millstream.broker.coordinators.transactions.guards import Guards
 from millstream.broker.coordinators.transactions.transaction_state import Outcome
 from millstream.broker.coordinators.transactions.verification import TransactionVerifier, verdict_of
@@ -251,3 +252,23 @@ async def test_a_coordinator_that_cannot_be_asked() -> None:
     verdict = verdict_of(await asked)
     assert world.verify(12, 0, verdict=verdict) == [ErrorCode.not_enough_replicas]
     assert world.verify(12, 0, verdict={}) == [ErrorCode.not_enough_replicas], "nor one that left it out"
+
+
+async def test_the_marker_of_the_last_transaction_does_not_make_void_what_is_said_after_it() -> None:
+    """The coordinator has moved, and completes the producer's last transaction before it says yes: its marker
+    comes between the two questions."""
+    coordinator: Any = Coordinator()
+    coordinator._others = object()
+    partition: Any = Partition(0)
+    answers = [ErrorCode.concurrent_transactions, ErrorCode.none]
+
+    async def ask_once(question: Any) -> Any:
+        answer = answers.pop(0)
+        if answer is ErrorCode.concurrent_transactions:
+            coordinator.guards.take_down(partition, ME.id)
+        return {("t", 0): answer}
+
+    coordinator._ask_once = ask_once
+    verdicts = await TransactionCoordinator.ask_elsewhere(coordinator, "txn", ME.id, 0, [partition], True)
+    assert verdicts == {("t", 0): ErrorCode.none}
+    assert coordinator.guards.is_verified(partition, ME.id, 0)

@@ -72,7 +72,7 @@ class ConsumerGroup(ConsumerState):
         super().__init__(group_id, limits, topics, wall_ms)
         self._stopwatch = stopwatch
         self._assign_after = -NEVER
-        self.may_look = True  # False: with an authorizer, until a member asks whose rights count
+        self.may_look = True  # False: with an authorizer, until a member asks whose permissions count
         self._may_see: MaySee | None = None
 
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat

@@ -101,7 +101,7 @@ class ConsumerGroupManager:
 
     def new_group(self, group_id: str) -> ConsumerGroup:
         group = ConsumerGroup(group_id, self.limits, self.topics, self._coordinator.wall_ms)
-        group.may_look = self._coordinator.broker.rights is None
+        group.may_look = self._coordinator.broker.authorizer is None
         self.own_settings_changed(group)
         return group
 

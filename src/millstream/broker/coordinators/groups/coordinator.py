@@ -316,9 +316,11 @@ class GroupCoordinator:
     def metadata_changed(self, delta: Delta) -> None:
         """Groups look again at topics that changed; offsets of deleted topics go with them."""
         topics = self._changed_topics(delta)
-        rights_changed = self.broker.rights is not None and delta.changed("acls")  # by expression: see others
+        acls_changed = self.broker.authorizer is not None and delta.changed(
+            "acls"
+        )  # by expression: see others
         for shard in self.runtime.ready_shards():
-            if topics or rights_changed:
+            if topics or acls_changed:
                 for group in shard.groups.values():
                     group.topics_changed(topics)
             for scope, key in delta.configs:

@@ -33,7 +33,7 @@ from millstream.wire.varint import Malformed
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 logger = logging.getLogger("millstream.groups")
 

@@ -50,7 +50,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.remote import Question, RemoteCoordinators
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.transactions")
@@ -277,15 +277,16 @@ class TransactionCoordinator:
         if self._others is None:
             self._others = RemoteCoordinators(self.broker)
         which = {TopicPartition(each.topic, each.index): each for each in partitions}
-        up = {
-            where: self.guards.put_up(partition, producer_id, producer_epoch)
-            for where, partition in which.items()
-        }
         question = Question(transactional_id, producer_id, producer_epoch, tuple(which), adds)
         settings = self.broker.settings
         pause_ms = settings.integer("add.partitions.to.txn.retry.backoff.ms")
         left_ms = settings.integer("add.partitions.to.txn.retry.backoff.max.ms") if adds else 0
         while True:
+            # Each time anew: while the producer's last transaction is completed, its marker takes them down.
+            up = {
+                where: self.guards.put_up(partition, producer_id, producer_epoch)
+                for where, partition in which.items()
+            }
             found = await self._ask_once(question)
             if ErrorCode.concurrent_transactions not in found.values() or left_ms <= 0:
                 break

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 MAX_GUARDS = 100_000
 

@@ -32,7 +32,7 @@ from millstream.wire.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.remote import RemoteMarkers
     from millstream.broker.coordinators.transactions.transaction_shard import TransactionShard
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.transactions")

@@ -30,7 +30,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
     from millstream.broker.coordinators.transactions.markers import Completion
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 logger = logging.getLogger("millstream.transactions")
 

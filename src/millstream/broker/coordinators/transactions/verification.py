@@ -27,7 +27,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator, Verdicts
-    from millstream.broker.partitions import Partition
+    from millstream.broker.partition import Partition
 
 FIRST_THAT_ADDS = 12  # version of Produce
 FIRST_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE

@@ -2,7 +2,7 @@
 
 All open files of a Kafka partition are cut together, at one offset: a *range* [begin, end) becomes one file
 per folder. Cuts by count, by the records' time and by schema follow from the records alone. A cut by the wall
-clock does not, so it is noted before anything is written: `Intent` travels in the metadata of the group's
+clock does not, so it is announced before anything is written: `Intent` travels in the metadata of the group's
 offset, and whoever reads the range again makes the same cuts and the same names.
 """
 

@@ -67,8 +67,8 @@ class _Partition:
     """What is collected of one partition. `written` is an offset below which all files have their names."""
 
     def __init__(self, intent: Intent | None) -> None:
-        self.noted = intent
-        self.noted_in_kafka = intent is not None
+        self.intent = intent
+        self.intent_committed = intent is not None
         self.open: _Range | None = None
         self.closed: deque[_Range] = deque()
         self.written: int | None = None
@@ -144,9 +144,9 @@ class StorageTask(SinkTask):
         self._drain()
         self.due = time.monotonic() + CLOCK_SECONDS if watching else None
         for partition in self._partitions.values():
-            if partition.written is not None or (partition.closed and partition.noted is None):
+            if partition.written is not None or (partition.closed and partition.intent is None):
                 self._context.request_commit()
-            elif partition.closed and partition.noted_in_kafka:
+            elif partition.closed and partition.intent_committed:
                 self.due = time.monotonic()
 
     def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
@@ -177,10 +177,10 @@ class StorageTask(SinkTask):
         offset = record.offset if record.original_offset is None else record.original_offset
         if offset < partition.next:
             return  # it came before, in a put that could not be finished
-        noted = partition.noted
+        intent = partition.intent
         current = partition.open
-        if noted is not None and current is not None and current.begin < noted.until <= offset:
-            self._cut(partition, noted.until)
+        if intent is not None and current is not None and current.begin < intent.until <= offset:
+            self._cut(partition, intent.until)
         partition.next = offset + 1
         if record.value is None:
             if not self._ignore_nulls:
@@ -195,7 +195,7 @@ class StorageTask(SinkTask):
         """The fast path for records that go where the one before them went: into the same file, which only
         their number ends. Where it stops, `_add` decides about the next one."""
         current, before = partition.open, records[at - 1]
-        if current is None or partition.noted is not None:
+        if current is None or partition.intent is not None:
             return at
         file = current.files.get(self._names.folder(before.topic, f"partition={before.partition}"))
         if file is None or file.last + 1 != partition.next:
@@ -228,9 +228,9 @@ class StorageTask(SinkTask):
             raise DataError("this format needs values with a schema and fields")
         if partition.open is None and not partition.closed and not self._replays(partition, offset):
             partition.clock = now_ms()
-        noted, rules = partition.noted, self._rules
-        if noted is not None and offset < noted.until:
-            rules = noted.rules
+        intent, rules = partition.intent, self._rules
+        if intent is not None and offset < intent.until:
+            rules = intent.rules
         path = self._partitioner.path(record, lambda: partition.clock)
         timestamp = None
         if rules.rotate_ms > 0:
@@ -257,7 +257,7 @@ class StorageTask(SinkTask):
 
     @staticmethod
     def _replays(partition: _Partition, offset: int) -> bool:
-        return partition.noted is not None and offset < partition.noted.until
+        return partition.intent is not None and offset < partition.intent.until
 
     def _into_file(self, current: _Range, record: SinkRecord, path: str, offset: int, value: Any) -> None:
         folder = self._names.folder(record.topic, path)
@@ -287,8 +287,8 @@ class StorageTask(SinkTask):
         waiting = False
         for partition in self._partitions.values():
             current = partition.open
-            if current is None or partition.noted is not None:
-                # What is noted comes first: an intent ends with a cut by the clock, it does not contain one.
+            if current is None or partition.intent is not None:
+                # What is announced comes first: an intent ends with a cut by the clock and contains none.
                 partition.rotate_at = None
                 waiting |= current is not None
                 continue
@@ -328,10 +328,10 @@ class StorageTask(SinkTask):
 
     def _write(self, partition: _Partition) -> None:
         """Give the files of a range their names, once Kafka knows that this will be done."""
-        noted = partition.noted
-        if noted is None or not partition.noted_in_kafka:
+        intent = partition.intent
+        if intent is None or not partition.intent_committed:
             return
-        while partition.closed and partition.closed[0].end <= noted.until:
+        while partition.closed and partition.closed[0].end <= intent.until:
             for file in partition.closed[0].files.values():
                 file.writer.finish()
                 file.writer.output.commit(self._names.name(file.folder, file.stem, file.first, file.last))
@@ -340,25 +340,25 @@ class StorageTask(SinkTask):
 
     @staticmethod
     def _settle(partition: _Partition, reached: int) -> None:
-        """Whether all that was noted is written, of what was read up to here."""
-        noted = partition.noted
-        if noted is None or not partition.noted_in_kafka or reached < noted.until:
+        """Whether all that was announced is written, of what was read up to here."""
+        intent = partition.intent
+        if intent is None or not partition.intent_committed or reached < intent.until:
             return
         waiting = [*partition.closed, *([partition.open] if partition.open is not None else ())]
-        if all(one.begin >= noted.until for one in waiting):
-            partition.written, partition.noted, partition.noted_in_kafka = noted.until, None, False
+        if all(one.begin >= intent.until for one in waiting):
+            partition.written, partition.intent, partition.intent_committed = intent.until, None, False
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Position]:
         found: dict[TopicPartition, Position] = {}
         for which, offset in offsets.items():
             partition = self._partitions[which]
-            noted, current = partition.noted, partition.open
-            # Where the last records of what was noted are left out, no record says that it is complete.
-            if noted is not None and current is not None and current.begin < noted.until <= offset:
-                self._cut(partition, noted.until)
+            intent, current = partition.intent, partition.open
+            # Where the last records of what was announced are left out, no record says that it is complete.
+            if intent is not None and current is not None and current.begin < intent.until <= offset:
+                self._cut(partition, intent.until)
                 self.due = time.monotonic()
             self._settle(partition, offset)
-            position = self._position(partition, offset) if partition.noted is None else None
+            position = self._position(partition, offset) if partition.intent is None else None
             if position is not None:
                 found[which] = position
         return found
@@ -367,9 +367,9 @@ class StorageTask(SinkTask):
         begin, partition.written = partition.written, None
         if partition.closed:
             until = partition.closed[-1].end
-            partition.noted = Intent(until, partition.closed[0].cutter.rules, partition.clock)
-            partition.noted_in_kafka = False
-            return Position(partition.closed[0].begin if begin is None else begin, partition.noted.to_text())
+            partition.intent = Intent(until, partition.closed[0].cutter.rules, partition.clock)
+            partition.intent_committed = False
+            return Position(partition.closed[0].begin if begin is None else begin, partition.intent.to_text())
         if partition.open is None:
             return Position(offset)
         return None if begin is None else Position(begin)
@@ -377,8 +377,8 @@ class StorageTask(SinkTask):
     def committed(self, positions: Mapping[TopicPartition, Position]) -> None:
         for which, position in positions.items():
             partition = self._partitions[which]
-            if partition.noted is not None and position.metadata:
-                partition.noted_in_kafka = True
+            if partition.intent is not None and position.metadata:
+                partition.intent_committed = True
                 self.due = time.monotonic()
 
     def stop(self) -> None:

@@ -11,8 +11,9 @@ began.
 """
 
 # ruff: noqa: SIM109 - numba compiles comparisons to jumps, and a search in a tuple to a loop
-import numba
 import numpy as np
+
+from millstream.wire.arrow.varint_loops import compiled, nb
 
 END, LONG, INT, FLOAT, DOUBLE, BOOL, BYTES, FIXED, ENUM, UNION, JUMP, SET, FAIL, LIST, NEXT = range(15)
 LONG_AS_DOUBLE, LONG_AS_FLOAT, FLOAT_AS_DOUBLE = range(15, 18)
@@ -46,16 +47,12 @@ FULL = 100  # not an error: a level needs more room, run again
 DEEPEST = 32
 _FEW = 1024  # elements that take no bytes (nulls, empty records) are believed up to this many
 
-_i8, _i4, _u1 = numba.int64[::1], numba.int64, numba.uint8[::1]
-_data = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+_i8, _i4, _u1 = nb.int64[::1], nb.int64, nb.uint8[::1]
+_data = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 
 
-@numba.njit(
-    numba.types.UniTuple(numba.int64, 2)(  # type: ignore[no-untyped-call]
-        _data, _i8, _i8, numba.int64[:, ::1], _i8, _i8, _i8, _i8, _i8, _i8, _u1
-    ),
-    cache=True,
-    nogil=True,
+@compiled(
+    nb.types.UniTuple(nb.int64, 2)(_data, _i8, _i8, nb.int64[:, ::1], _i8, _i8, _i8, _i8, _i8, _i8, _u1)
 )
 def run(data, starts, ends, program, table, base, level_of, room, cursor, store, outcome):  # type: ignore[no-untyped-def]
     """Returns (0, 0), or (FULL, level)."""
@@ -261,7 +258,7 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
     return 0, 0
 
 
-@numba.njit(numba.void(_data, _i8, _i8, numba.int32[::1], _u1), cache=True, nogil=True)
+@compiled(nb.void(_data, _i8, _i8, nb.int32[::1], _u1))
 def gather(data, starts, lengths, offsets, out):  # type: ignore[no-untyped-def]
     """Copy pieces of `data` one behind the other; `offsets` says where each goes."""
     for row in range(len(starts)):
@@ -270,7 +267,7 @@ def gather(data, starts, lengths, offsets, out):  # type: ignore[no-untyped-def]
             out[to + byte] = data[at + byte]
 
 
-@numba.njit(numba.int64(_data, _i8, _i8, _u1), cache=True, nogil=True)
+@compiled(nb.int64(_data, _i8, _i8, _u1))
 def widen(data, starts, lengths, out):  # type: ignore[no-untyped-def]
     """Big-endian numbers of any length into little-endian ones of 16 bytes. Returns the first that does not
     fit, or -1."""

@@ -6,6 +6,7 @@ import time
 
 from fastapi import APIRouter, Request, Response
 
+from millstream.sql.server.peers import url_of
 from millstream.sql.server.routes.requests import answer, bad_request, in_thread, service_of
 from millstream.sql.server.sql_config import KEYS
 
@@ -66,13 +67,16 @@ def _cluster_id(request: Request) -> dict[str, object]:
 @router.get("/clusterStatus")
 async def cluster_status(request: Request) -> Response:
     service = service_of(request)
+    now = int(time.time() * 1000)
     own = {
         "hostAlive": True,
-        "lastStatusUpdateMs": int(time.time() * 1000),
+        "lastStatusUpdateMs": now,
         "activeStandbyPerQuery": {},
-        "hostStoreLags": {"stateStoreLags": {}, "updateTimeMs": int(time.time() * 1000)},
+        "hostStoreLags": {"stateStoreLags": {}, "updateTimeMs": now},
     }
-    return answer({"clusterStatus": {service.address: own}})
+    others = service.group.servers if service.group is not None else ()
+    addresses = [service.address, *(url_of(server).partition("://")[2] for server in others)]
+    return answer({"clusterStatus": dict.fromkeys(addresses, own)})
 
 
 @router.get("/is_valid_property/{name}")

@@ -26,7 +26,7 @@ from millstream.streams.errors import StreamsError
 log = logging.getLogger("millstream.sql")
 
 MAX_BODY = 64 << 10
-_READS = frozenset({MEDIA_TYPE, "application/json", "application/vnd.ksqlapi.v1+json", DELIMITED})
+_READS = ("", MEDIA_TYPE, "application/json", "application/vnd.ksqlapi.v1+json", DELIMITED)
 _READS_AS_BYTES = frozenset(name.encode() for name in _READS)
 
 
@@ -38,17 +38,16 @@ class _Route:
 
 
 class _Form(NamedTuple):
-    """How one resource writes a result. `accepts` is what a client may ask for to get it here."""
+    """How one resource writes a result in one media type."""
 
     route: _Route
     text: tuple[str, ...]
     properties: tuple[str, ...]
-    accepts: frozenset[bytes]
     media_type: bytes
 
     def body(self, lookup: Lookup, row: bytes | None, error: str | None) -> bytes:
         number = time.time_ns() // 1_000_000
-        if self.route.path_format == "/query-stream":
+        if self.media_type == _LINES:
             out = b'{"queryId":"query_%d"%b\n' % (number, lookup.metadata)
             if row is not None:
                 out += row + b"\n"
@@ -61,21 +60,14 @@ class _Form(NamedTuple):
         return out + b"]\n"
 
 
+_LINES, _CHUNKS = DELIMITED.encode(), MEDIA_TYPE.encode()
+_STREAMED = (_Route("/query-stream"), ("sql",), ("properties", "streamsProperties"))
+_LINE_FORM, _CHUNK_FORM = _Form(*_STREAMED, _LINES), _Form(*_STREAMED, _CHUNKS)
+_QUERY_FORM = _Form(_Route("/query"), ("ksql", "sql"), ("streamsProperties", "properties"), _CHUNKS)
+# By path and by what a client accepts.
 _FORMS = {
-    "/query-stream": _Form(
-        _Route("/query-stream"),
-        ("sql",),
-        ("properties",),
-        frozenset({b"", b"*/*", DELIMITED.encode()}),
-        DELIMITED.encode(),
-    ),
-    "/query": _Form(
-        _Route("/query"),
-        ("ksql", "sql"),
-        ("streamsProperties", "properties"),
-        frozenset({b"", b"*/*", MEDIA_TYPE.encode()}),
-        MEDIA_TYPE.encode(),
-    ),
+    "/query-stream": {b"": _LINE_FORM, b"*/*": _LINE_FORM, _LINES: _LINE_FORM, _CHUNKS: _CHUNK_FORM},
+    "/query": {b"": _QUERY_FORM, b"*/*": _QUERY_FORM, _CHUNKS: _QUERY_FORM},
 }
 
 
@@ -83,8 +75,9 @@ def with_lookups(app: ASGIApp, service: SqlService) -> ASGIApp:
     """The application, with a fast path for lookups."""
 
     async def lookups(scope: Scope, receive: Receive, send: Send) -> None:
-        form = _FORMS.get(scope["path"]) if scope["type"] == "http" else None
-        if form is None or scope["method"] != "POST" or not _is_plain(scope, form):
+        forms = _FORMS.get(scope["path"]) if scope["type"] == "http" else None
+        form = None if forms is None or scope["method"] != "POST" else _form(scope, forms)
+        if form is None:
             await app(scope, receive, send)
             return
         first = await receive()
@@ -101,8 +94,8 @@ def with_lookups(app: ASGIApp, service: SqlService) -> ASGIApp:
     return lookups
 
 
-def _is_plain(scope: Scope, form: _Form) -> bool:
-    """Whether the headers say nothing that the application would have to think about."""
+def _form(scope: Scope, forms: dict[bytes, _Form]) -> _Form | None:
+    """None if the headers say something that the application has to think about."""
     content_type = accept = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -110,8 +103,8 @@ def _is_plain(scope: Scope, form: _Form) -> bool:
         elif name == b"accept":
             accept = value if not accept else b"several"
         elif name == b"content-length" and (len(value) > 5 or not value.isdigit() or int(value) > MAX_BODY):
-            return False
-    return content_type.partition(b";")[0] in _READS_AS_BYTES and accept in form.accepts
+            return None
+    return forms.get(accept) if content_type.partition(b";")[0] in _READS_AS_BYTES else None
 
 
 def _find(service: SqlService, form: _Form, body: bytes) -> tuple[Lookup, bytes, TableView] | None:

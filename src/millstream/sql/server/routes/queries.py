@@ -1,7 +1,7 @@
 """Queries whose rows go to the client: /query, /query-stream, and their end.
 
-Both streams are sent as rows come: /query as the elements of one JSON array, /query-stream as lines (or one
-array, for those who accept only application/json). A client that goes away ends its query; one that does not
+Both streams are sent as rows come: /query as the elements of one JSON array, /query-stream as lines, or as
+the client prefers by its Accept. A client that goes away ends its query; one that does not
 read holds it.
 """
 
@@ -16,6 +16,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
+from millstream.http.negotiation import preferred
 from millstream.sql.errors import SqlError
 from millstream.sql.results import End, ResultStream, Row, Tombstone, schema_text
 from millstream.sql.row_json import RowWriter
@@ -79,14 +80,19 @@ async def query(request: Request) -> Response:
     body = await body_of(request)
     sql = text_of(body, "ksql" if "ksql" in body else "sql")
     properties, variables = map_of(body, "streamsProperties", "properties"), map_of(body, "sessionVariables")
-    service = service_of(request)
-    printing = None
-    if sql.lstrip()[:6].upper() != "SELECT":
-        printing = await in_thread(lambda: service.print_topic(sql, variables))
+    printing = await _print_of(request, sql, variables)
     if printing is not None:
         return StreamingResponse(_printed(printing), media_type="text/plain")
     result = await _opened(request, sql, properties, variables)
     return StreamingResponse(_chunks(result), media_type=MEDIA_TYPE)
+
+
+async def _print_of(request: Request, sql: str, variables: dict[str, Any]) -> ResultStream | None:
+    """None if the text is no PRINT."""
+    if sql.lstrip()[:6].upper() == "SELECT":
+        return None
+    service = service_of(request)
+    return await in_thread(lambda: service.print_topic(sql, variables))
 
 
 async def _printed(result: ResultStream) -> AsyncIterator[bytes]:
@@ -97,20 +103,27 @@ async def _printed(result: ResultStream) -> AsyncIterator[bytes]:
 
 
 async def _chunks(result: ResultStream) -> AsyncIterator[bytes]:
+    """One JSON array, an element a line. ksqlDB's clients read line by line, so what a lasting query has is
+    sent with the end of its line, before the next element is there; such an array ends with a message."""
     writer = RowWriter(result.columns)
     header = {"header": {"queryId": result.query_id, "schema": schema_text(result.columns)}}
-    yield b"[" + orjson.dumps(header)
+    before, after = (b"", b",\n") if result.lasting else (b",\n", b"")
+    last = b'{"finalMessage":"Query Completed"}' if result.lasting else b""
+    yield b"[" + orjson.dumps(header) + after
     async for rows, end in parts(result):
-        out = b"".join(
-            b',\n{"row":{"columns":' + writer.array(row) + (_GONE if isinstance(row, Tombstone) else b"}}")
+        yield b"".join(
+            before
+            + b'{"row":{"columns":'
+            + writer.array(row)
+            + (_GONE if isinstance(row, Tombstone) else b"}}")
+            + after
             for row in rows
         )
         if end is not None and end.error is not None:
-            out += b",\n" + orjson.dumps({"errorMessage": generic_error(end.error, 50000)})
+            last = before + orjson.dumps({"errorMessage": generic_error(end.error, 50000)})
         elif end is not None and end.message is not None:
-            out += b",\n" + orjson.dumps({"finalMessage": end.message})
-        yield out
-    yield b"]\n"
+            last = before + orjson.dumps({"finalMessage": end.message})
+    yield last + b"]\n"
 
 
 # /query-stream --------------------------------------------------------------------------------------------
@@ -120,12 +133,16 @@ async def _chunks(result: ResultStream) -> AsyncIterator[bytes]:
 async def query_stream(request: Request) -> Response:
     body = await body_of(request)
     sql = text_of(body, "sql")
-    properties, variables = map_of(body, "properties"), map_of(body, "sessionVariables")
+    properties, variables = map_of(body, "properties", "streamsProperties"), map_of(body, "sessionVariables")
+    accept = preferred(request.headers.get("accept", ""), _FORMS, DELIMITED) or DELIMITED
+    printing = await _print_of(request, sql, variables)
+    if printing is not None:
+        if accept != DELIMITED:
+            printing.close()
+            raise bad_request(f"PRINT is answered as {DELIMITED} only", 40600, 406)
+        return StreamingResponse(_printed(printing), media_type=DELIMITED)
     result = await _opened(request, sql, properties, variables)
-    accept = request.headers.get("accept", "")
-    if "application/json" in accept and DELIMITED not in accept:
-        return StreamingResponse(_array(result), media_type="application/json")
-    return StreamingResponse(_lines(result), media_type=DELIMITED)
+    return StreamingResponse(_FORMS[accept](result), media_type=accept)
 
 
 def _metadata(result: ResultStream) -> bytes:
@@ -158,6 +175,14 @@ async def _rows(result: ResultStream, framed: Callable[[bytes], bytes]) -> Async
         if end is not None and end.error is not None:
             out += framed(orjson.dumps(generic_error(end.error, 50000)))
         yield out
+
+
+# What a client may accept; the last is the form of /query, which ksqlDB's Java client asks for.
+_FORMS: dict[str, Callable[[ResultStream], AsyncIterator[bytes]]] = {
+    DELIMITED: _lines,
+    "application/json": _array,
+    MEDIA_TYPE: _chunks,
+}
 
 
 @router.post("/close-query")

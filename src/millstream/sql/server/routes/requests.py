@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,4 +86,5 @@ async def in_thread(act: Callable[[], Result]) -> Result:
         except FunctionLost as lost:
             raise SqlError(str(lost)) from None
 
-    return await asyncio.get_running_loop().run_in_executor(None, guarded)
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(None, context.run, guarded)

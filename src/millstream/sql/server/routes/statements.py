@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from millstream.sql.errors import SqlError
 from millstream.sql.server.entities import generic_error
+from millstream.sql.server.peers import authorization
 from millstream.sql.server.routes.requests import (
     ApiError,
     answer,
@@ -28,6 +29,7 @@ async def execute(request: Request) -> Response:
     service = service_of(request)
     properties, variables = map_of(body, "streamsProperties"), map_of(body, "sessionVariables")
     wait_for = body.get("commandSequenceNumber")
+    authorization.set(request.headers.get("authorization"))
     try:
         found = await in_thread(lambda: service.execute(text, properties, variables, wait_for))
     except SqlError as error:

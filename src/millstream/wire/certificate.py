@@ -48,10 +48,10 @@ class Element(NamedTuple):
 def read_certificate(der: bytes) -> Certificate:
     """ValueError for bytes that are no certificate."""
     try:
-        to_be_signed = next(_elements(next(_elements(der)).content)).content
-        fields = [field for field in _elements(to_be_signed) if field.tag != 0xA0]  # without the version
+        to_be_signed = next(der_elements(next(der_elements(der)).content)).content
+        fields = [field for field in der_elements(to_be_signed) if field.tag != 0xA0]  # without the version
         # serial number, signature, issuer, validity, subject, public key, and in 0xA3 the extensions
-        not_after = list(_elements(fields[3].content))[1]
+        not_after = list(der_elements(fields[3].content))[1]
         extensions = next((field for field in fields if field.tag == 0xA3), None)
         return Certificate(
             distinguished_name(fields[4].whole),
@@ -64,29 +64,32 @@ def read_certificate(der: bytes) -> Certificate:
 
 def distinguished_name(der: bytes) -> str:
     """A name as Java's X500Principal.getName() writes it."""
-    sets = [element.content for element in _elements(next(_elements(der)).content)]
-    return ",".join("+".join(_attribute(pair.content) for pair in _elements(each)) for each in reversed(sets))
+    sets = [element.content for element in der_elements(next(der_elements(der)).content)]
+    return ",".join(
+        "+".join(_attribute(pair.content) for pair in der_elements(each)) for each in reversed(sets)
+    )
 
 
 def _attribute(der: bytes) -> str:
-    oid, value = _elements(der)
+    oid, value = der_elements(der)
     number = _oid(oid.content)
     keyword = _KEYWORDS.get(number)
     if keyword is None or value.tag not in _TEXTS:
         return f"{keyword or number}=#{value.whole.hex()}"
     text = value.content.decode("utf-8", "replace")
-    escaped = "".join(f"\\{c}" if c in _ESCAPED else "\\00" if c == "\0" else c for c in text)
+    escaped = "".join(f"\\{char}" if char in _ESCAPED else "\\00" if char == "\0" else char for char in text)
     inner = escaped.strip(" \r")
     if not inner:
-        return f"{keyword}=" + "".join(f"\\{c}" for c in escaped)
+        return f"{keyword}=" + "".join(f"\\{char}" for char in escaped)
     lead = len(escaped) - len(escaped.lstrip(" \r"))
     tail = len(escaped) - len(escaped.rstrip(" \r"))
-    before = "".join(f"\\{c}" for c in escaped[:lead])
-    after = "".join(f"\\{c}" for c in escaped[len(escaped) - tail :])
+    before = "".join(f"\\{char}" for char in escaped[:lead])
+    after = "".join(f"\\{char}" for char in escaped[len(escaped) - tail :])
     return f"{keyword}={before}{inner}{after}"
 
 
-def _elements(der: bytes) -> Iterator[Element]:
+def der_elements(der: bytes) -> Iterator[Element]:
+    """The elements of DER (X.690), one after the other. ValueError or IndexError for what is none."""
     at = 0
     while at < len(der):
         start = at
@@ -95,7 +98,7 @@ def _elements(der: bytes) -> Iterator[Element]:
         if length & 0x80:
             count = length & 0x7F
             if not 0 < count <= 4:
-                raise ValueError("a length that no certificate has")
+                raise ValueError("a length of more than four bytes")
             length = int.from_bytes(der[at : at + count], "big")
             at += count
         if at + length > len(der):
@@ -124,11 +127,11 @@ def _time(element: Element) -> float:
 
 
 def _alt_names(extensions: Element) -> Iterator[str]:
-    for extension in _elements(next(_elements(extensions.content)).content):
-        parts = list(_elements(extension.content))
+    for extension in der_elements(next(der_elements(extensions.content)).content):
+        parts = list(der_elements(extension.content))
         if parts[0].content != SUBJECT_ALT_NAME:
             continue
-        for name in _elements(next(_elements(parts[-1].content)).content):
+        for name in der_elements(next(der_elements(parts[-1].content)).content):
             if name.tag == 0x87 and len(name.content) in (4, 16):
                 yield f"IP:{ipaddress.ip_address(name.content)}"
             elif name.tag == 0x82:

@@ -7,10 +7,10 @@ permits DESCRIBE too, and of ALTER_CONFIGS also DESCRIBE_CONFIGS; DENY implies n
 speaks, the answer is no, unless no binding at all is for this resource and `allow.everyone.if.no.acl.found`
 is set.
 
-`AclIndex` decides, from bindings alone. `Rights` is what handlers ask: it remembers verdicts until the
-bindings change, and writes the audit log. Where no authorizer is configured there is no `Rights`, and nobody
-asks. Nor do the fast paths of Produce and Fetch: they serve requests like those that the full path has
-allowed, and forget them when a binding changes (`Broker`).
+`AclIndex` decides, from bindings alone. `Authorizer` is what handlers ask: it remembers verdicts until the
+bindings change, and writes the audit log. Where none is configured nobody asks. Nor do the fast paths of
+Produce and Fetch: they serve requests like those that the full path has allowed, and forget them when a
+binding changes (`MetadataPublisher`).
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class AclIndex:
         )
 
 
-class Rights:
+class Authorizer:
     """What handlers ask. `api_names` gives an API its name in the audit log."""
 
     def __init__(
@@ -444,7 +444,7 @@ def super_users(text: str) -> frozenset[str]:
 
 
 def may(
-    rights: Rights | None,
+    authorizer: Authorizer | None,
     call: Call,
     operation: Operation,
     resource_type: ResourceType,
@@ -452,6 +452,6 @@ def may(
     quiet: bool = False,
 ) -> bool:
     """For handlers: whether the client may; everybody may where there is no authorizer."""
-    return rights is None or rights.allows(
+    return authorizer is None or authorizer.allows(
         call.principal, call.host, call.codec.api, operation, resource_type, name, quiet
     )

@@ -1,4 +1,4 @@
-"""Every API under every right, compared with what Apache Kafka 4.3 answered (see rights_scenario.py)."""
+"""Every API under every right, compared with what Apache Kafka 4.3 answered (see authorizer_scenario.py)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.rights import NEEDS
+from millstream.broker.authorizer import NEEDS
 from millstream.testing import Broker
-from tests.broker.rights_scenario import REQUESTS, SETTINGS, tell
+from tests.broker.authorizer_scenario import REQUESTS, SETTINGS, tell
 
-RECORDED = json.loads(Path(__file__).with_name("recorded_rights.json").read_text())
+RECORDED = json.loads(Path(__file__).with_name("recorded_authorizer.json").read_text())
 
 # (request, part of Kafka's answer): where this broker answers otherwise, and why.
 DIFFERENT = {

@@ -1,6 +1,6 @@
-"""Tells the story of rights_scenario.py to Apache Kafka and writes what it answers into recorded_rights.json.
+"""Tells the story of authorizer_scenario.py to Apache Kafka; its answers go into recorded_authorizer.json.
 
-python -m tests.broker.record_rights        (from the root of the repository; needs Java and Maven)
+python -m tests.broker.record_authorizer        (from the root of the repository; needs Java and Maven)
 """
 
 import json
@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.apache_kafka import ApacheKafka
 
-from .rights_scenario import SETTINGS, tell
+from .authorizer_scenario import SETTINGS, tell
 
-RECORDED = Path(__file__).with_name("recorded_rights.json")
+RECORDED = Path(__file__).with_name("recorded_authorizer.json")
 
 
 def main() -> int:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.rights import AclIndex, Rights, host_address, is_same_host, super_users
+from millstream.broker.authorizer import AclIndex, Authorizer, host_address, is_same_host, super_users
 from millstream.testing import Broker
 from millstream.wire.acls import AclBinding, Operation, PatternType, Permission, ResourceType
-from tests.broker.conftest import Wire
-from tests.broker.rights_scenario import (
+from tests.broker.authorizer_scenario import (
     ADMIN,
     ANONYMOUS,
     CLIENT,
@@ -27,6 +26,7 @@ from tests.broker.rights_scenario import (
     set_rights,
     source,
 )
+from tests.broker.conftest import Wire
 from tests.support.waiting import wait_until
 
 names = st.sampled_from(["a", "ab", "abc", "abd", "b", "*"])
@@ -126,11 +126,11 @@ def test_super_users_are_separated_by_semicolons() -> None:
 
 def test_verdicts_on_names_that_clients_make_up_take_little_memory(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kafka.authorizer.logger")
-    rights = Rights([], frozenset(), False, str)
+    authorizer = Authorizer([], frozenset(), False, str)
     short, long = "t" * 249, "t" * 32_000
     for name in (short, long):
-        assert not rights.allows("User:u", "h", 0, Operation.WRITE, ResourceType.TOPIC, name)
-    assert [key[-1] for key in rights._verdicts] == [short]
+        assert not authorizer.allows("User:u", "h", 0, Operation.WRITE, ResourceType.TOPIC, name)
+    assert [key[-1] for key in authorizer._verdicts] == [short]
     assert len(caplog.records) == 2 and len(caplog.text) < 2000
 
 

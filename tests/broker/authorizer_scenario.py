@@ -1,10 +1,11 @@
 """Every API asked under many sets of rights: what a client may do with one right, with all but one, and with
 none.
 
-The same story is told to Apache Kafka (`record_rights.py`) and to this broker (`test_rights_recorded.py`). It
-needs no login: everybody on a plain listener is `User:ANONYMOUS`, so the client under test and the
-administrator differ by their address. Both brokers start with `allow.everyone.if.no.acl.found`, under which
-the first ACLs can be made; these name every resource of every type, so that from then on it allows nothing.
+The same story is told to Apache Kafka (`record_authorizer.py`) and to this broker
+(`test_authorizer_recorded.py`). It needs no login: everybody on a plain listener is `User:ANONYMOUS`, so the
+client under test and the administrator differ by their address. Both brokers start with
+`allow.everyone.if.no.acl.found`, under which the first ACLs can be made; these name every resource of every
+type, so that from then on it allows nothing.
 
 Of each response the errors are compared, the operations that are authorized, and what is named at all.
 """

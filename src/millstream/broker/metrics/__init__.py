@@ -1,0 +1,1 @@
+"""The page of `/metrics`: what the broker counts and measures."""
