@@ -4,7 +4,7 @@
 of leader epochs; a record is 20 bytes: offset, epoch, value. A run makes some hundred logs, and files would
 take most of its time. Logs on files are tested by the storage tests, and by those of crashes and power cuts.
 
-Left out: producers, transactions.
+Left out: producers, transactions (`batch_log` has them).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORD = struct.Struct(">qiq")
 
 class LogEntry(NamedTuple):
     epoch: int
-    value: int
+    value: int | bytes  # bytes: a whole batch (batch_log)
 
 
 GONE = LogEntry(-1, -1)  # below the start of a log that began again there
@@ -53,6 +53,7 @@ class MemorySegment:
 
 class MemoryLog:
     flushes = False
+    closed = False
     offline = None
     writable = True
 
@@ -79,7 +80,7 @@ class MemoryLog:
 
     def reopened(self) -> MemoryLog:
         """As another process finds it."""
-        log = MemoryLog(self.name, self.topic_id, self.config, self._committed, self._grown)  # type: ignore[arg-type]
+        log = type(self)(self.name, self.topic_id, self.config, self._committed, self._grown)  # type: ignore[arg-type]
         log.entries = list(self.entries)
         log.recovery_point = self.recovery_point
         log.verified = self.verified

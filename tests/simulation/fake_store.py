@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+HEARTBEAT = 1.0
 LONGEST = 6.0  # seconds that an entry of the log may need to a broker
 
 
@@ -203,9 +204,11 @@ class SimStore:
                 return
             await changed.wait()
 
-    async def depose(self, broker_id: int) -> None:
+    async def depose(self, broker_id: int, epoch: int) -> None:
         await self._trip()
-        controller = self._hub.controller
+        controller, member = self._hub.controller, self._hub.members.get(broker_id)
+        if member is not None and member.epoch > epoch:
+            return
         if controller is not None and controller is self._hub.owners.get(broker_id):
             self._hub.controller = None
             self._hub.wake()
@@ -214,7 +217,14 @@ class SimStore:
         return math.inf
 
     async def lost(self) -> None:
-        await (self._registered or self.session).lost.wait()
+        """Also heard of by a process that has nothing to do with the store: its heartbeats tell it."""
+        session = self._registered or self.session
+        while not session.lost.is_set():
+            try:
+                async with asyncio.timeout(HEARTBEAT):
+                    await session.lost.wait()
+            except TimeoutError:
+                await self._trip()
 
     async def close(self) -> None:
         if not self._closed.is_set():

@@ -8,7 +8,8 @@ I5  Every member of ISR and ELR holds all committed records.
 I6  Images of equal version are equal, whether they came by entries or by a snapshot.
 I7  After a controller's claim, nothing of an older epoch is appended.
 I8  Here: a leader that says it knows the latest offset does.
-I10 (in `world`) Once faults stop, everything is led, in sync and equal again.
+I10 Somebody may always lead, if not now: ISR and ELR are never both empty. And (in `world`) once faults stop,
+    everything is led, in sync and equal again.
 
 A machine that lost its page cache may lack committed records until the controller knows, which ends with the
 first entry that shows the broker's new life.
@@ -100,6 +101,8 @@ class Checker:
             self.violated("I4", f"{_brief(new)} follows {_brief(old)}")
         if not set(new.isr) <= set(new.replicas) or (new.leader >= 0 and new.leader not in new.isr):
             self.violated("I4", f"{_brief(new)}: leader, ISR and replicas do not fit")
+        if not new.isr and not new.elr:
+            self.violated("I10", f"{_brief(new)}: nobody may lead it any more, without an unclean election")
 
     def image_changed(self, broker: SimBroker, image: Image) -> None:
         self._changed = True
@@ -121,7 +124,7 @@ class Checker:
             def grown(log: MemoryLog) -> None:
                 self._grown(topic, topic_id, index, log)
 
-            return MemoryLog(f"b{node_id}/{topic}-{index}", topic_id, config, committed, grown)
+            return self.world.log_class(f"b{node_id}/{topic}-{index}", topic_id, config, committed, grown)
 
         return make
 

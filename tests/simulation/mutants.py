@@ -6,13 +6,13 @@ Each mutant is a production function with one rule taken out. The names are thos
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from millstream.broker import partitions as broker_partitions
-from millstream.broker.apis import fetch
+from millstream.broker.apis import fetch, replica_fetch_fast_path
+from millstream.broker.partition import Partition
 from millstream.broker.replication import replica_reads, replica_tracker
 from millstream.cluster import brokers, partitions, replication_control
 from millstream.cluster.driver import Controller
@@ -122,11 +122,11 @@ def ignores_lost_data(old: Any, broker_id: int, down: Any, up: Any, lost_data: b
 
 async def says_nothing_of_lost_data_again(self: Any) -> None:
     """A broker that registers a second time no longer says that its data is lost, whoever knows."""
-    started, self._started = self._started, True
+    started, self.started = self.started, True
     try:
         await _keep_registered(self)
     finally:
-        self._started = started
+        self.started = started
 
 
 def remembers_no_lost_data(self: Any, disk: Any, make_log: Callable[..., Any]) -> None:
@@ -149,9 +149,14 @@ def proposes_once(self: Any, replica: int, high_watermark: int, known: Any) -> b
     return replica not in self._counted and bool(self._joins(replica, high_watermark, known))
 
 
+def _admits_by(mutant: Callable[..., Any]) -> tuple[Change, ...]:
+    """On both paths of a follower's fetch."""
+    return Change(fetch, "admit", mutant), Change(replica_fetch_fast_path, "admit", mutant)
+
+
 TRACKER = replica_tracker.ReplicaTracker
 MUTANTS: dict[str, tuple[Change, ...]] = {
-    "divergence check": (Change(fetch, "admit", no_divergence_check),),
+    "divergence check": _admits_by(no_divergence_check),
     "H1: proposed members count": (
         Change(TRACKER, "propose", proposed_members_do_not_count),
         Change(TRACKER, "_about_to_join", no_third_term),
@@ -159,15 +164,15 @@ MUTANTS: dict[str, tuple[Change, ...]] = {
     "H1: removals count until committed": (Change(TRACKER, "propose", removals_count_at_once),),
     "H2": (Change(TRACKER, "high_watermark", moves_below_min_isr),),
     "H3": (Change(TRACKER, "_joins", joins_at_the_high_watermark),),
-    "H4": (Change(broker_partitions.Partition, "knows_latest", property(always_knows)),),
+    "H4": (Change(Partition, "knows_latest", property(always_knows)),),
     "ELR kept": (Change(partitions, "_eligible", no_elr),),
     "ELR only of those with everything": (Change(partitions, "_eligible", everybody_in_elr),),
     "broker epochs": (
-        Change(fetch, "admit", any_broker_epoch),
+        *_admits_by(any_broker_epoch),
         Change(replication_control, "_check_eligible", any_member_epoch),
     ),
     "partition epoch": (Change(replication_control, "_proposed", any_partition_epoch),),
-    "leader epoch in Fetch": (Change(fetch, "admit", any_leader_epoch),),
+    "leader epoch in Fetch": _admits_by(any_leader_epoch),
     "lost page cache": (Change(brokers, "broker_up", ignores_lost_data),),
     "lost page cache, second registration": (
         Change(Controller, "_keep_registered", says_nothing_of_lost_data_again),
@@ -178,9 +183,13 @@ MUTANTS: dict[str, tuple[Change, ...]] = {
 }
 
 
+def without(rule: str) -> AbstractContextManager[None]:
+    return applied(MUTANTS[rule])
+
+
 @contextmanager
-def without(rule: str) -> Iterator[None]:
+def applied(changes: tuple[Change, ...]) -> Iterator[None]:
     with ExitStack() as stack:
-        for where, name, mutant in MUTANTS[rule]:
+        for where, name, mutant in changes:
             stack.enter_context(mock.patch.object(where, name, mutant))
         yield

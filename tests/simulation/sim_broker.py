@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,10 +18,13 @@ from millstream.broker.apis.alter_partition import AlterPartitionApi
 from millstream.broker.apis.fetch import Fetch, FetchHandler, Result
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.controlled_shutdown import drain
+from millstream.broker.network.dispatch import Api
 from millstream.broker.network.file_range import FileRange
-from millstream.broker.partitions import Partition, Partitions
+from millstream.broker.partition import Partition
+from millstream.broker.partitions import Partitions
 from millstream.broker.replication.replica_manager import ReplicaManager
 from millstream.broker.replication.throttle import ReplicationThrottles
+from millstream.client.messages import request_header
 from millstream.cluster.driver import Controller
 from millstream.cluster.image import Delta, Image
 from millstream.cluster.metadata_records import Endpoint
@@ -62,6 +66,63 @@ def _joined(parts: list[object]) -> bytes:
     )[8:]
 
 
+class SimFetchHandler(FetchHandler):
+    """Reads what it sends from logs in memory."""
+
+    quotas = None
+
+    def new_fetch(self, connection: Any, *arguments: Any) -> Fetch:
+        fetch = SimFetch(self, connection, *arguments)
+        fetch.reply = lambda answer: connection.send(bytes(8) + answer)
+        return fetch
+
+    def send_packed(self, connection: Any, packed: list[object]) -> None:
+        connection.send(bytes(8) + _joined(packed))
+
+    def send(self, connection: Any, parts: list[Any], cold: list[Any]) -> None:
+        self.send_packed(connection, parts)
+
+
+class FollowerConnection:
+    """The leader's end of a follower's connection, as the handler of Fetch sees it."""
+
+    peer = "follower"
+    context = SimpleNamespace(name="PLAINTEXT")
+
+    def __init__(self, broker: SimBroker) -> None:
+        self.broker, self.loop = broker, broker.world.loop
+        self.closed = self.parked = False
+        self.pending: Any = None
+        self.fast_path: Any = None
+        self.reply: Callable[[bytes], None] | None = None
+        self.session_id = 0
+
+    def send(self, data: bytes) -> None:
+        reply, self.reply = self.reply, None
+        if reply is not None and self.broker.alive:
+            reply(data[8:])
+
+    def park(self, pending: Any) -> None:
+        self.parked, self.pending = True, pending
+        self.broker.waiting[self] = None
+
+    def resume(self) -> None:
+        self.parked, self.pending = False, None
+        self.broker.waiting.pop(self, None)
+
+    def at_end_of_turn(self, work: Callable[[], None]) -> None:
+        self.loop.call_soon(work, context=self.broker.context)
+
+    def close(self, reason: str = "") -> None:
+        self.closed = True
+        pending, self.pending = self.pending, None
+        fast_path, self.fast_path = self.fast_path, None
+        if pending is not None:
+            pending.cancel()
+        if fast_path is not None:
+            fast_path.leave()
+
+
 class SimBroker:
     def __init__(self, world: World, node_id: int, life: int) -> None:
         self.world, self.node_id, self.life = world, node_id, life
@@ -83,10 +144,17 @@ class SimBroker:
         self.partitions.replication = lambda: self.replicas
         self.sessions = FetchSessions(100)
         self.sessions._last_id = world.random.randrange(1, 1 << 30)
-        self.fetch = FetchHandler(self.partitions, self.sessions, 1 << 20, 1000)
+        self.fetch = SimFetchHandler(self.partitions, self.sessions, 1 << 20, 1000)
+        self.fetch.api = Api(1, "Fetch", 4, 18)
+        self.followers: dict[int, FollowerConnection] = {}  # by the id of their fetch session
+        self.waiting: dict[FollowerConnection, None] = {}
         self.alter_partition = AlterPartitionApi(self)  # type: ignore[arg-type]
+        self.add_coordinators()
         self.start_task = asyncio.get_running_loop().create_task(self._start(), context=self.context)
         self.start_task.add_done_callback(self._started)
+
+    def add_coordinators(self) -> None:
+        """For those that have any."""
 
     def __repr__(self) -> str:
         return f"b{self.node_id}"
@@ -151,39 +219,48 @@ class SimBroker:
     def end(self) -> None:
         """As kill -9: nothing more is done, sent or heard."""
         self.alive = self.serving = False
+        for connection in (*self.followers.values(), *self.waiting):
+            connection.close()
         for task in list(self.tasks):
             task.cancel()
 
     # --- serving --------------------------------------------------------------------------------------------
 
     def serve_fetch(self, data: bytes, reply: Callable[[bytes], None]) -> None:
+        """A request goes to the connection of its session, where the fast path may have learned of it; one
+        that comes twice, while the first is at work, to another."""
         if not self.serving:
             return
         request = read_fetch(memoryview(data), 0, FETCH_VERSION)
-        fetch = SimFetch(self.fetch, None, request, FETCH_VERSION, 0)  # type: ignore[arg-type]
-        fetch.reply = reply
-        try:
-            fetch.session, fetch.full = self.sessions.open(request, True, self.world.loop.time())
-        except KafkaError as error:
-            reply(_joined(pack_fetch_response(0, FETCH_VERSION, error.code, 0, [])))
-            return
-        if not fetch.try_answer(patient=True):
-            wait = self.world.random.random() * request.max_wait_ms / 1000
-            self.world.loop.call_later(wait, self._answer_late, fetch, context=self.context)
+        connection = self.followers.get(request.session_id)
+        if connection is None or connection.parked or self.world.random.random() < 0.05:
+            connection = FollowerConnection(self)
+        connection.reply = reply
+        frame = memoryview(request_header(1, FETCH_VERSION, 0, b"", True) + data)
+        fast_path = connection.fast_path
+        if fast_path is None or not fast_path.try_handle(connection, frame, 0, len(frame)):
+            self.fetch.handle(connection, frame, 0, FETCH_VERSION, 0)  # type: ignore[arg-type]
+        learned = connection.fast_path
+        if learned is not None and learned is not fast_path:
+            old = self.followers.pop(learned.session_id, None)
+            if old is not None and old is not connection:
+                old.close()
+            self.followers[learned.session_id] = connection
 
-    def _answer_late(self, fetch: Fetch) -> None:
+    def serve(self, api: str, request: Any, reply: Callable[[Any], None]) -> None:
+        """A request of another broker."""
         if self.alive and self.serving:
-            fetch.try_answer(patient=False)
+            asyncio.get_running_loop().create_task(self._serve(api, request, reply))
 
-    def serve_alter_partition(self, request: Any, reply: Callable[[Any], None]) -> None:
-        if self.alive and self.serving:
-            asyncio.get_running_loop().create_task(self._alter_partition(request, reply))
-
-    async def _alter_partition(self, request: Any, reply: Callable[[Any], None]) -> None:
+    async def _serve(self, api: str, request: Any, reply: Callable[[Any], None]) -> None:
         try:
-            reply(await self.alter_partition.alter_partition(FakeCall(request)))  # type: ignore[arg-type]
+            reply(await self.answer(api, request))
         except KafkaError:
             reply(REFUSED)
+
+    async def answer(self, api: str, request: Any) -> Any:
+        assert api == "alter_partition"
+        return await self.alter_partition.alter_partition(FakeCall(request))  # type: ignore[arg-type]
 
     def is_from_broker(self, call: object) -> bool:
         return True

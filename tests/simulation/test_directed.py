@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.cluster.commands import AlterPartition, BrokerLost, Command, IsrProposal
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.wire.replica_fetch import Position, ReplicaFetch, pack_replica_fetch
@@ -202,6 +202,28 @@ async def second_registration(stage: Stage) -> None:
     stage.world._let_go(stage.world.cut_from_store, stage.controller)
     stage.world.start(dead)
     await stage.until(stage.world.is_whole)
+
+
+def test_an_idle_broker_hears_that_its_session_is_over() -> None:
+    """Seed 30381: its session ended before the controller had seen its registration, and nothing happened any
+    more. What it alone could lead had no leader for ever."""
+
+    async def play(world: World) -> None:
+        world.calm = True
+        await world.begin()
+        stage = Stage(world)
+        leader = stage.broker(stage.leader)
+        before = leader.controller.broker_epoch
+        stage.freeze(stage.leader)
+        await stage.ask(BrokerLost(stage.leader, before))
+        world.cut_from_store[stage.controller] = asyncio.Event()
+        stage.show(stage.leader)
+        await stage.until(lambda: leader.controller.broker_epoch > before)
+        world.hub.expire(leader.store.session)
+        world._let_go(world.cut_from_store, stage.controller)
+        await stage.until(world.is_whole)
+
+    assert simulate(1, CALM, script=play).problem is None
 
 
 SCHEDULES: dict[str, tuple[Callable[[Stage], Awaitable[None]], int]] = {  # and min.insync.replicas

@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import millstream.broker.apis.fetch
+import millstream.broker.coordinators.groups.coordinator
+import millstream.broker.coordinators.runtime
+import millstream.broker.coordinators.transactions.markers
 import millstream.broker.partitions
 import millstream.broker.replication.replica_fetcher
 import millstream.broker.replication.replica_manager
@@ -24,6 +27,9 @@ PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("process", default
 
 _READ_THE_CLOCK = (
     millstream.broker.apis.fetch,
+    millstream.broker.coordinators.groups.coordinator,
+    millstream.broker.coordinators.runtime,
+    millstream.broker.coordinators.transactions.markers,
     millstream.broker.partitions,
     millstream.broker.replication.replica_fetcher,
     millstream.broker.replication.replica_manager,

@@ -10,39 +10,28 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
-from millstream.broker.partitions import Partition
+from millstream.broker.partition import Partition
 from millstream.cluster.commands import (
-    AlterConfigs,
-    AlterReassignments,
-    BrokerLost,
-    Command,
-    ConfigChange,
-    ConfigOp,
     CreateTopics,
-    DeleteTopics,
-    ElectLeaders,
     NewTopic,
-    ReplicasFailed,
-    Resource,
 )
 from millstream.cluster.controller import Context
 from millstream.cluster.metadata_records import Partition as PartitionRecord
-from millstream.cluster.store import StoreError
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire.errors import ErrorCode
 from millstream.wire.topic_partition import TopicPartition
-from tests.simulation.fake_disk import Disk
+from tests.simulation.fake_disk import Disk, MemoryLog
 from tests.simulation.fake_store import Hub
-from tests.simulation.invariants import Checker, Lost, Violation
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import Checker, Violation
 from tests.simulation.sim_broker import SimBroker
 from tests.simulation.virtual_loop import VirtualLoop, virtual_time
 
-SESSION = 2.0  # seconds of silence after which the store gives a process up
 HEALING = 120.0  # seconds within which everything must be whole again
 SETTINGS = BrokerSettings(
     {
@@ -86,7 +75,11 @@ class Plan:
         )
 
 
-class World:
+class World(Faults):
+    log_class = MemoryLog
+    broker_class = SimBroker
+    features: ClassVar[dict[str, tuple[int, int]]] = {}
+
     def __init__(self, seed: int, loop: VirtualLoop, plan: Plan | None = None, verbose: bool = False) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -118,6 +111,8 @@ class World:
             min_insync_replicas=self.plan.min_isr,
             new_topic_id=lambda: UUID(int=self.random.getrandbits(120)),
             below=self.random.randrange,
+            supported_features=self.features,
+            first_features={name: highest for name, (_, highest) in self.features.items()},
         )
         loop.after_step = self.checker.check
 
@@ -161,8 +156,10 @@ class World:
         target: int,
         arrived: Callable[[SimBroker, Callable[[Any], None]], None],
         answered: Callable[[Any], None],
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """A request on its way, and its answer on the way back."""
+        """A request on its way, and its answer on the way back. With `wanted` it is one that its sender takes
+        back by closing the connection: it comes once, or not at all."""
         source = sender.node_id
 
         def there(reply: Callable[[Any], None]) -> None:
@@ -172,6 +169,8 @@ class World:
                 return
             server = self.brokers.get(target)
             if (source, target) in self.cut or server is None or not server.alive:
+                return
+            if wanted is not None and not wanted():
                 return
             server.context.run(arrived, server, reply)
 
@@ -188,7 +187,7 @@ class World:
 
         if not self._dropped():
             self.loop.call_later(self.delay(), there, back)
-        if not self.calm and self.random.random() < self.plan.repeat:
+        if not self.calm and self.random.random() < self.plan.repeat and wanted is None:
             self.loop.call_later(self.delay() * 2, there, lambda answer: None)
 
     def _dropped(self) -> bool:
@@ -202,220 +201,8 @@ class World:
 
         self.loop.create_task(wait())
 
-    # --- faults ---------------------------------------------------------------------------------------------
-
-    def start(self, broker_id: int) -> None:
-        if self.brokers[broker_id] is None:
-            self._lives += 1
-            self.trace(f"b{broker_id} starts")
-            self.first_epochs[broker_id] = self.hub.last_epoch + 1
-            self.brokers[broker_id] = SimBroker(self, broker_id, self._lives)
-
-    def _end(self, broker_id: int, expire_after: float) -> None:
-        process = self.brokers[broker_id]
-        assert process is not None
-        self.brokers[broker_id] = None
-        process.end()
-        self.loop.call_later(expire_after, self.hub.expire, process.store.session)
-
-    def kill(self, broker_id: int) -> None:
-        self.trace(f"b{broker_id} is killed")
-        self._end(broker_id, self.random.choice((0.05, SESSION)))
-
-    def cut_power(self, broker_id: int) -> None:
-        """The machine restarts: what was not synced is gone, from somewhere on."""
-        disk = self.disks[broker_id]
-        self._end(broker_id, self.random.choice((0.05, SESSION)))
-        disk.boot_id += 1
-        self.checker.lost[broker_id] = Lost()
-        if self.random.random() < 0.15:  # and the disk is a new one
-            disk.logs.clear()
-            disk.saved_boot_id = None
-        for log in disk.logs.values():
-            log.truncate_to(self.random.randint(log.recovery_point, log.end_offset))
-        ends = {f"{key.topic}-{key.partition}": log.end_offset for key, log in disk.logs.items()}
-        self.trace(f"b{broker_id} loses its power, its logs end at {ends}")
-
-    def may_lose_power(self, broker_id: int) -> bool:
-        """Fewer machines at a time than a commit has copies, and never the only one that may lead: a topic
-        that was made while the others were down has no other."""
-        return (
-            self.plan.power_cuts
-            and len(self.checker.lost) < self.plan.min_isr - 1
-            and all(
-                any(member != broker_id for member in (*record.isr, *record.elr))
-                for record in self.checker.head.partitions_of(broker_id)
-            )
-        )
-
-    async def stop(self, broker_id: int) -> None:
-        """A clean stop: draining, then everything is synced."""
-        process = self.brokers[broker_id]
-        assert process is not None
-        self.trace(f"b{broker_id} drains")
-        task = self.loop.create_task(process.drain(), context=process.context)
-        try:
-            await asyncio.wait([task], timeout=10)
-        finally:
-            if self.brokers[broker_id] is process and process.alive:
-                self.trace(f"b{broker_id} stops")
-                self.checkpoint(broker_id)
-                process.log_dirs.close()
-                self._end(broker_id, 0.01)
-
-    def checkpoint(self, broker_id: int) -> None:
-        disk = self.disks[broker_id]
-        for key, log in disk.logs.items():
-            log.recovery_point = log.end_offset
-            disk.high_watermarks[key] = log.high_watermark
-
-    def hold(self, broker_id: int, seconds: float) -> None:
-        """As SIGSTOP: nothing goes in or out, nothing is lost. Its session may expire meanwhile."""
-        if broker_id in self.held:
-            return
-        self.trace(f"b{broker_id} stands still for {seconds:.1f} s")
-        self.held[broker_id] = asyncio.Event()
-        self._expire_if_silent(broker_id, seconds)
-        self.loop.call_later(seconds, self._let_go, self.held, broker_id)
-
-    def cut_off(self, broker_id: int, seconds: float) -> None:
-        if broker_id in self.cut_from_store:
-            return
-        self.trace(f"b{broker_id} cannot reach the store for {seconds:.1f} s")
-        self.cut_from_store[broker_id] = asyncio.Event()
-        self._expire_if_silent(broker_id, seconds)
-        self.loop.call_later(seconds, self._let_go, self.cut_from_store, broker_id)
-
-    def _expire_if_silent(self, broker_id: int, seconds: float) -> None:
-        process = self.brokers[broker_id]
-        if process is not None and seconds > SESSION:
-            self.loop.call_later(SESSION, self.hub.expire, process.store.session)
-
-    def _let_go(self, gates: dict[int, asyncio.Event], broker_id: int) -> None:
-        gate = gates.pop(broker_id, None)
-        if gate is not None:
-            self.trace(f"b{broker_id} is back")
-            gate.set()
-
-    def submit(self, command: Command[Any], what: str) -> None:
-        """To whoever takes itself for the controller."""
-        for process in self.brokers.values():
-            if process is not None and process.controller.leading and process.node_id not in self.held:
-                self.trace(f"{process!r} is asked: {what}")
-                future = process.context.run(process.controller.submit, command)
-                future.add_done_callback(_ignore)
-                return
-
-    def fault(self) -> None:
-        seeded = self.random
-        broker_id = seeded.choice(self.ids)
-        process = self.brokers[broker_id]
-        kind = seeded.choices(*_KINDS)[0]
-        self.faults += 1
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        if kind == "start":
-            for each in self.ids:
-                if seeded.random() < 0.7:
-                    self.start(each)
-        elif kind == "reassign":
-            self._reassign()
-        elif kind == "min isr":
-            self._change_min_isr()
-        elif kind == "recreate":
-            # Not while machines are away: a partition that begins on one broker is lost with its disk.
-            if len(self.checker.head.brokers) == len(self.ids) and not self.checker.lost:
-                self.submit(DeleteTopics(["t"]), "delete t")
-                self.create_topic()
-        elif kind == "delete records":
-            self._delete_records()
-        elif kind == "elect":
-            self.submit(ElectLeaders(None), "elect preferred leaders")
-        elif kind == "cut":
-            self.cut = {
-                (seeded.choice(self.ids), seeded.choice(self.ids)) for _ in range(seeded.randint(1, 4))
-            }
-            self.trace(f"cut: {sorted(self.cut)}")
-        elif kind == "mend":
-            self.cut = set()
-        elif kind == "lag":
-            self.lagging = {
-                each: seeded.choice((1.0, 10.0, 60.0))
-                for each in self.ids
-                if seeded.random() < self.plan.lagging
-            }
-        elif process is None:
-            return
-        elif kind == "kill":
-            self.kill(broker_id)
-        elif kind == "power":
-            if self.may_lose_power(broker_id):
-                self.cut_power(broker_id)
-        elif kind == "stop":
-            if process.serving and not process.stopping:
-                self.loop.create_task(self.stop(broker_id))
-        elif kind == "hold":
-            self.hold(broker_id, seeded.uniform(0.2, 6.0))
-        elif kind == "cut off":
-            self.cut_off(broker_id, seeded.uniform(0.2, 6.0))
-        elif kind == "expire":
-            self.trace(f"the session of b{broker_id} expires")
-            self.hub.expire(process.store.session)
-        elif kind == "declare dead":
-            self.submit(BrokerLost(broker_id, process.controller.broker_epoch), f"b{broker_id} is dead")
-        elif kind == "depose":
-            self.depose(process)
-        elif kind == "disk":
-            self._fail_replicas(process)
-        elif kind == "checkpoint":
-            self.checkpoint(broker_id)
-
-    def _fail_replicas(self, process: SimBroker) -> None:
-        """It cannot write some of its replicas for a moment."""
-        hosted = self.checker.head.partitions_of(process.node_id)
-        keys = [(record.topic_id, record.index) for record in hosted if self.random.random() < 0.7]
-        command = ReplicasFailed(process.node_id, process.controller.broker_epoch, keys)
-        self.submit(command, f"{process!r} cannot write {len(keys)} replicas")
-
-    def depose(self, process: SimBroker) -> None:
-        """It takes the controller that it knows for dead, rightly or not."""
-        controller_id = process.image.controller_id
-        self.trace(f"{process!r} deposes b{controller_id}")
-
-        async def depose() -> None:
-            with suppress(StoreError):
-                await process.controller.depose(controller_id)
-
-        self.loop.create_task(depose(), context=process.context)
-
-    def _reassign(self) -> None:
-        partitions = list(self.checker.head.all_partitions())
-        if not partitions:
-            return
-        chosen = self.random.choice(partitions)
-        target: list[int] | None = self.random.sample(self.ids, self.random.choice((2, 3, 3)))
-        # A move that is cancelled may leave fewer copies than min.insync.replicas, as in Kafka.
-        if chosen.reassigning and not self.plan.power_cuts and self.random.random() < 0.5:
-            target = None
-        command = AlterReassignments([("t", chosen.index, target)])
-        self.submit(command, f"replicas of p{chosen.index} become {target}")
-
-    def _change_min_isr(self) -> None:
-        """Not where power goes: how many copies a commit means is then what counts."""
-        if not self.plan.power_cuts:
-            value = str(self.random.randint(1, 3))
-            change = ConfigChange("min.insync.replicas", ConfigOp.SET, value)
-            self.submit(AlterConfigs([(Resource("topic", "t"), [change])]), f"min.insync.replicas is {value}")
-
-    def _delete_records(self) -> None:
-        """As DeleteRecords at the leader; the others follow."""
-        led = [(process, partition) for process, partition in self.led() if partition.knows_latest]
-        if led:
-            process, partition = self.random.choice(led)
-            key = (partition.topic_id, partition.index)
-            offset = self.random.randint(0, partition.log.high_watermark)
-            self.trace(f"{process!r} deletes {partition!r} up to {offset}")
-            self.checker.deleted[key] = max(self.checker.deleted.get(key, 0), offset)
-            process.context.run(partition.log.advance_start, offset)
+    def topic_of(self, record: PartitionRecord) -> str:
+        return self.checker.head.topics_by_id[record.topic_id].name
 
     # --- load -----------------------------------------------------------------------------------------------
 
@@ -446,8 +233,18 @@ class World:
             self.start(broker_id)
         await self.until(lambda: all(each is not None and each.serving for each in self.brokers.values()))
         self.create_topic()
-        await self.until(lambda: len(list(self.led())) == self.plan.partitions)
+        await self.until(lambda: len(list(self.led())) == self.partition_count)
         self.calm = calm
+
+    @property
+    def acknowledged(self) -> int:
+        """What clients were told."""
+        return self.checker.acks
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics."""
+        return self.plan.partitions
 
     def create_topic(self) -> None:
         seeded = self.random
@@ -478,10 +275,13 @@ class World:
             if self.loop.now >= next_fault:
                 next_fault = self.loop.now + self.random.expovariate(1 / self.plan.pause)
                 self.fault()
-            led = list(self.led())
-            if led:
-                self.produce(*self.random.choice(led), acks=-1 if self.random.random() < 0.85 else 1)
+            self.load()
         await self.heal()
+
+    def load(self) -> None:
+        led = list(self.led())
+        if led:
+            self.produce(*self.random.choice(led), acks=-1 if self.random.random() < 0.85 else 1)
 
     async def heal(self) -> None:
         """I10 and I2: without faults everything becomes whole, and nothing is missing."""
@@ -497,9 +297,13 @@ class World:
         await asyncio.sleep(5)
         if not self.checker.head.topics_by_name:  # deleted, and not made again
             self.create_topic()
-        count = self.plan.partitions
+        count = self.partition_count
         await self.until(lambda: len(list(self.led())) == count and self.is_whole(), HEALING)
-        before = self.checker.acks
+        await self.check_work()
+
+    async def check_work(self) -> None:
+        """It can be written to again, and nothing that was acknowledged is missing."""
+        count, before = self.partition_count, self.checker.acks
         for process, partition in list(self.led()):
             self.produce(process, partition)
         await self.until(lambda: self.checker.acks >= before + count and self.is_whole())
@@ -524,14 +328,19 @@ class World:
         return "; ".join(problems)
 
     def _partition_problems(self, record: PartitionRecord) -> Iterator[str]:
-        name = f"p{record.index}"
+        name = f"{self.topic_of(record)}-{record.index}"
         if record.leader < 0:
-            yield f"{name} has no leader, ISR {record.isr}, ELR {record.elr}"
+            whole = [each for each in record.replicas if self._has_everything(record, each)]
+            yield (
+                f"{name} has no leader, ISR {record.isr}, ELR {record.elr}; of its replicas "
+                f"{record.replicas} these have all that was committed: {whole}"
+            )
             return
         if set(record.isr) != set(record.replicas) or record.reassigning:
             yield f"{name} has ISR {record.isr} of {record.replicas}"
         logs = [
-            self.disks[replica].logs.get(TopicPartition("t", record.index)) for replica in record.replicas
+            self.disks[replica].logs.get(TopicPartition(self.topic_of(record), record.index))
+            for replica in record.replicas
         ]
         # Where records begin may differ: who did not hear of a deletion before it leads keeps what it has.
         start = max(0 if log is None else log.start_offset for log in logs)
@@ -540,6 +349,11 @@ class World:
             yield f"{name} has logs that differ"
         elif any(log.high_watermark != log.end_offset for log in logs):  # type: ignore[union-attr]
             yield f"{name} has high watermarks {[log.high_watermark for log in logs]}"  # type: ignore[union-attr]
+
+    def _has_everything(self, record: PartitionRecord, broker_id: int) -> bool:
+        known = self.checker.committed_of(record.topic_id, record.index)
+        log = self.disks[broker_id].logs.get(TopicPartition(self.topic_of(record), record.index))
+        return log is not None and log.entries[log.start_offset : len(known)] == known[log.start_offset :]
 
     def _check_contents(self) -> None:
         for topic_id, partitions in self.checker.acked.items():
@@ -561,21 +375,6 @@ class World:
                 process.end()
 
 
-_KINDS = (
-    (
-        "kill", "power", "start", "stop", "hold", "cut off", "cut", "mend", "expire", "declare dead",
-        "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate", "depose",
-        "disk",
-    ),
-    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4, 3),
-)  # fmt: skip
-
-
-def _ignore(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """What brokers log of a run is not of interest; the trace is."""
@@ -595,7 +394,11 @@ class Outcome:
 
 
 def simulate(
-    seed: int, plan: Plan | None = None, verbose: bool = False, script: Callable[[World], Any] | None = None
+    seed: int,
+    plan: Plan | None = None,
+    verbose: bool = False,
+    script: Callable[[Any], Any] | None = None,
+    kind: type[World] = World,
 ) -> Outcome:
     """One run; with a script, that instead of the seed's own faults."""
     with quiet(), virtual_time() as loop:
@@ -607,7 +410,7 @@ def simulate(
             failures.append(error if error is not None else AssertionError(context["message"]))
 
         loop.set_exception_handler(report)
-        world = _in_loop(loop, seed, plan, verbose)
+        world = _in_loop(loop, kind, seed, plan, verbose)
         problem: Exception | None = None
         try:
             loop.run_until_complete(script(world) if script is not None else world.run())
@@ -623,9 +426,9 @@ def simulate(
         return Outcome(seed, world, problem)
 
 
-def _in_loop(loop: VirtualLoop, seed: int, plan: Plan | None, verbose: bool) -> World:
+def _in_loop(loop: VirtualLoop, kind: type[World], seed: int, plan: Plan | None, verbose: bool) -> World:
     async def make() -> World:
-        return World(seed, loop, plan, verbose)
+        return kind(seed, loop, plan, verbose)
 
     return loop.run_until_complete(make())
 
