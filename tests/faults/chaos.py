@@ -23,6 +23,10 @@ class Chaos:
         self.pauses = 0
         self.damages = 0
 
+    @property
+    def done(self) -> int:
+        return self.kills
+
     def wait(self, longest: float) -> None:
         # Things go wrong at any moment.
         time.sleep(self.random.uniform(0.05, longest))

@@ -1,17 +1,18 @@
 """A transactional producer that speaks the newer protocol (transaction.version 2), which librdkafka does not:
 a produce adds its partition to the transaction by itself, and every end raises the producer's epoch.
 
-It is written out here request by request, on one connection, so that what is asked again after a fault is
-exactly what a client may ask again: the same batch with the same sequence number, the same end with the same
-epoch. Each transaction also commits an offset for a group of the writer's own, which counts its transactions.
+It is written out here request by request, so that what is asked again after a fault is exactly what a client
+may ask again: the same batch with the same sequence number, the same end with the same epoch. Each
+transaction also commits an offset for a group of the writer's own, which counts its transactions.
 """
 
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from millstream.client import ClientConfig
+from millstream.client import ClientConfig, Cluster
 from millstream.client.connection import Connection
+from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
 from millstream.wire.topic_partition import TopicPartition
@@ -29,7 +30,9 @@ from .history import (
 from .workload import CALL_TIMEOUT, PATIENCE, Worker, value_of
 
 PRODUCE, END, OFFSETS = 12, 5, 5  # the first versions of the newer protocol
-GROUP_KEY, TRANSACTION_KEY = 0, 1
+
+# A broker that stands still is given up soon.
+SHORT = {"request.timeout.ms": "5000", "default.api.timeout.ms": "5000"}
 
 # Errors that pass by themselves.
 PASSING = frozenset(
@@ -39,6 +42,10 @@ PASSING = frozenset(
         ErrorCode.not_coordinator,
         ErrorCode.concurrent_transactions,
         ErrorCode.not_leader_or_follower,
+        ErrorCode.leader_not_available,
+        ErrorCode.broker_not_available,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.network_exception,
         ErrorCode.request_timed_out,
@@ -60,7 +67,8 @@ class NewerLedgerWriter(Worker):
         self.rate = rate
         self.transactional_id = f"{topic}-{number}"
         self.group = f"{topic}-counted-{number}"
-        self._connection: Connection | None = None
+        self._cluster = Cluster(ClientConfig.of(bootstrap, SHORT, self.name))
+        self._coordinators: dict[int, Coordinators] = {}
         self._producer = (-1, -1)
 
     def work(self) -> None:
@@ -82,22 +90,13 @@ class NewerLedgerWriter(Worker):
                 self._look()
             # The pace of the load.
             time.sleep(max(0.0, len(transaction.keys) / self.rate - (time.monotonic() - began)))
-        if self._connection is not None:
-            self._connection.close()
+        self._cluster.close()
 
     # --- one transaction ------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._ask(
-            lambda connection: connection.request(
-                "find_coordinator",
-                key=self.transactional_id,
-                key_type=TRANSACTION_KEY,
-                coordinator_keys=[self.transactional_id],
-            ).coordinators[0]
-        )
         answer = self._ask(
-            lambda connection: connection.request(
+            lambda: self._coordinator(TRANSACTION, self.transactional_id).request(
                 "init_producer_id",
                 transactional_id=self.transactional_id,
                 transaction_timeout=60_000,
@@ -145,8 +144,9 @@ class NewerLedgerWriter(Worker):
             transactional=True,
         )
 
-        def ask(connection: Connection) -> Any:
-            answer = connection.request(
+        def ask() -> Any:
+            leader = self._cluster.leader(self.topic, partition).leader
+            answer = self._cluster.connection(leader).request(
                 "produce",
                 within=CALL_TIMEOUT,
                 up_to=PRODUCE,
@@ -165,8 +165,8 @@ class NewerLedgerWriter(Worker):
         return int(self._ask(ask).base_offset)
 
     def _send_offset(self, topic_partition: TopicPartition, offset: int) -> None:
-        def ask(connection: Connection) -> Any:
-            answer = connection.request(
+        def ask() -> Any:
+            answer = self._coordinator(GROUP, self.group).request(
                 "txn_offset_commit",
                 within=CALL_TIMEOUT,
                 up_to=OFFSETS,
@@ -197,7 +197,7 @@ class NewerLedgerWriter(Worker):
 
     def _end(self, commit: bool) -> None:
         answer = self._ask(
-            lambda connection: connection.request(
+            lambda: self._coordinator(TRANSACTION, self.transactional_id).request(
                 "end_txn",
                 within=CALL_TIMEOUT,
                 transactional_id=self.transactional_id,
@@ -213,8 +213,8 @@ class NewerLedgerWriter(Worker):
         started = time.monotonic()
         asked = {"name": self.topic, "partition_indexes": [0]}
 
-        def ask(connection: Connection) -> Any:
-            answer = connection.request(
+        def ask() -> Any:
+            answer = self._coordinator(GROUP, self.group).request(
                 "offset_fetch",
                 within=CALL_TIMEOUT,
                 up_to=7,
@@ -234,16 +234,19 @@ class NewerLedgerWriter(Worker):
 
     # --- asking ---------------------------------------------------------------------------------------------
 
-    def _ask(self, act: Callable[[Connection], Result]) -> Result:
-        """The answer, asked for again while the error passes; KafkaError if it does not."""
+    def _coordinator(self, key_type: int, key: str) -> Connection:
+        known = self._coordinators.setdefault(key_type, Coordinators(self._cluster, key_type, timeout=0))
+        return self._cluster.connection(known.node(key).id)
+
+    def _ask(self, act: Callable[[], Result]) -> Result:
+        """The answer, asked for again while the error passes, wherever it has to be asked by then; KafkaError
+        if it does not pass."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                if self._connection is None or not self._connection.usable:
-                    host, _, port = self.bootstrap.rpartition(":")
-                    config = ClientConfig.of(self.bootstrap, client_id=self.name)
-                    self._connection = Connection(config, host, int(port))
-                answer = act(self._connection)
+                if not self._cluster.topics:
+                    self._cluster.refresh([self.topic])
+                answer = act()
                 code = ErrorCode(getattr(answer, "error_code", 0))
                 if code is ErrorCode.none:
                     return answer
@@ -251,4 +254,6 @@ class NewerLedgerWriter(Worker):
             except KafkaError as problem:
                 if problem.code not in PASSING or time.monotonic() > deadline:
                     raise
+                self._coordinators.clear()
+                self._cluster.topics.clear()
                 time.sleep(0.02)

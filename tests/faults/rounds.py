@@ -1,10 +1,11 @@
-"""One round: topics of its own, clients that work, a broker that breaks, then quiet, and the history is
-complete."""
+"""One round: topics of its own, clients that work, a broker or a cluster that breaks, then quiet, and the
+history is complete."""
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
@@ -12,10 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.client.groups import Committed, Groups
-from millstream.testing import Broker
 from millstream.wire.topic_partition import TopicPartition
 
-from .chaos import Chaos
 from .history import UNKNOWN, Fetched, History, Records, Stall
 from .newer import NewerLedgerWriter
 from .workload import (
@@ -50,6 +49,7 @@ class Round:
 
     number: int
     partitions: int = 3
+    replicas: int = 1
     rate: int = 1500  # plain records a second; a third as many in transactions
     history: History = field(default_factory=History)
 
@@ -86,6 +86,17 @@ class Round:
             for topic in (self.plain, self.ledger, self.derived)
             for topic_partition in self.topic_partitions(topic)
         ]
+
+
+class Faults(Protocol):
+    """What goes wrong during a round, one thing after the other."""
+
+    @property
+    def done(self) -> int:
+        """How many of those that count."""
+
+    def wait(self, longest: float) -> None: ...
+    def once(self) -> None: ...
 
 
 class Crew:
@@ -141,10 +152,10 @@ class Crew:
         ended = sum(t.outcome != UNKNOWN for t in list(history.transactions.values()))
         return [plain, ended, sum(map(len, self.transformer.acked.values()))]
 
-    def wait_for(self, before: list[int]) -> None:
+    def wait_for(self, before: list[int], longest: float) -> None:
         """Until each kind of work has gone on, but not for ever: on a busy machine the broker may need a
         while to be of use again, and killing it before that proves little."""
-        deadline = time.monotonic() + LONGEST_WAIT
+        deadline = time.monotonic() + longest
         while time.monotonic() < deadline:
             if all(now > then for now, then in zip(self.progress(), before, strict=True)):
                 return
@@ -158,7 +169,9 @@ def prepare(this: Round, bootstrap: str) -> None:
     """Make the topics, and tell the history what they are."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     topics = (this.plain, this.ledger, this.derived)
-    for future in admin.create_topics([NewTopic(topic, this.partitions, 1) for topic in topics]).values():
+    for future in admin.create_topics(
+        [NewTopic(topic, this.partitions, this.replicas) for topic in topics]
+    ).values():
         future.result(WAIT)
     history = this.history
     history.acked = empty_records(this.all_topic_partitions())
@@ -225,30 +238,29 @@ def remove(this: Round, bootstrap: str) -> None:
 
 def play(
     this: Round,
-    broker: Broker,
-    chaos: Chaos,
-    kills: int,
+    bootstrap: str,
+    faults: Faults,
+    count: int,
     seed: int,
     between: float = 1.2,
     end: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
+    longest_wait: float = LONGEST_WAIT,
 ) -> History:
-    """A whole round with (at least) so many kills, fewer if the clock reaches `end`. The history is complete
-    and ready to be checked."""
-    prepare(this, broker.bootstrap_servers)
-    crew = Crew(this, broker.bootstrap_servers, seed)
+    """A whole round with (at least) so many faults that count, fewer if the clock reaches `end`. The history
+    is complete and ready to be checked."""
+    prepare(this, bootstrap)
+    crew = Crew(this, bootstrap, seed)
     crew.start()
-    wanted = chaos.kills + kills
-    while chaos.kills < wanted and crew.first_failure() is None and time.monotonic() < end:
+    wanted = faults.done + count
+    while faults.done < wanted and crew.first_failure() is None and time.monotonic() < end:
         before = crew.progress()
-        chaos.wait(between)
-        crew.wait_for(before)
-        chaos.once()
-        progress(
-            f"{chaos.kills} kills, {chaos.pauses} pauses, {crew.acked()} records acknowledged in this round"
-        )
-    chaos.wait(between)
-    finish(this, crew, broker.bootstrap_servers)
+        faults.wait(between)
+        crew.wait_for(before, longest_wait)
+        faults.once()
+        progress(f"{faults.done} faults, {crew.acked()} records acknowledged in this round")
+    faults.wait(between)
+    finish(this, crew, bootstrap)
     return this.history
 
 

@@ -49,7 +49,9 @@ def main() -> int:
             number += 1
             this = Round(number, rate=options.rate)
             kills = min(KILLS_PER_ROUND, options.kills - chaos.kills)
-            history = play(this, broker, chaos, kills, seed, options.between, end, _progress)
+            history = play(
+                this, broker.bootstrap_servers, chaos, kills, seed, options.between, end, _progress
+            )
             violations = check(history)
             records += history.count()
             took = time.monotonic() - began

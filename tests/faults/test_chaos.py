@@ -21,7 +21,7 @@ def test_ten_kills(tmp_path: Path) -> None:
     with Broker(SETTINGS, data_dir=tmp_path) as broker:
         this = Round(1, rate=1000)
         chaos = Chaos(broker, SEED)
-        history = play(this, broker, chaos, KILLS, SEED, between=0.8)
+        history = play(this, broker.bootstrap_servers, chaos, KILLS, SEED, between=0.8)
         violations = check(history)
         assert not violations, "\n".join([f"seed {SEED}", *map(str, violations[:20]), broker.log[-4000:]])
         # The run is worth something only if everybody had something to do.

@@ -53,7 +53,9 @@ def wait_for_checkpoint(folder: Path, topic_partition: TopicPartition, offset: i
 
 
 def ends(broker: Broker) -> dict[TopicPartition, int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+    )
     try:
         return {
             ("log", n): consumer.get_watermark_offsets(Position("log", n), timeout=WAIT)[1]
@@ -65,7 +67,12 @@ def ends(broker: Broker) -> dict[TopicPartition, int]:
 
 def error_at(broker: Broker, topic_partition: TopicPartition, offset: int) -> KafkaError | None:
     consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "auto.offset.reset": "error"}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "none",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+        }
     )
     try:
         consumer.assign([Position(*topic_partition, offset)])

@@ -453,10 +453,11 @@ class LedgerReader(Worker):
 
 
 class Transformer(Subscriber, Transactional):
-    # All other clients have the default, which forgets its only broker while that is away and starts from the
-    # bootstrap address. Here librdkafka 2.16 would send the offsets of a transaction to the forgotten one and
-    # wait for ever (its issue 5511).
-    more_settings = {"metadata_recovery_strategy": "none"}
+    # Of one broker: all other clients have the default, which forgets it while it is away and starts from the
+    # bootstrap address; librdkafka 2.16 would send the offsets of a transaction to the forgotten one and wait
+    # for ever. Of several: it waits for one that has left until the state of another connection changes
+    # (its issue 5511).
+    more_settings = {"metadata_recovery_strategy": "none", "connections_max_idle_ms": 1000}
 
     def __init__(
         self, group: str, topic: str, output: str, bootstrap: str, history: History, seed: int

@@ -9,7 +9,6 @@ source in the state file, so that an interrupted run goes on and the counts of s
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import random
@@ -26,10 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from tests.faults.power_loss import trace, workload
 from tests.faults.power_loss.check import Promised, violations
 from tests.faults.power_loss.disk import Disk, Model
+from tests.faults.source_version import source_version
 
 MODELS: tuple[Model, ...] = ("strict", "ordered")
-SOURCE = Path(__file__).resolve().parents[3] / "src" / "millstream"
-BROKER = ("broker", "cluster", "settings", "storage", "wire")  # the packages that a broker is made of
 
 
 class Broken(NamedTuple):
@@ -64,15 +62,6 @@ def first_promise(entries: Sequence[trace.Entry]) -> int:
     return next(number for number, entry in enumerate(entries) if entry.what["do"] == "ack")
 
 
-def _version() -> str:
-    """A name for the broker's source as it is: results of another version do not count."""
-    digest = hashlib.sha256()
-    for package in BROKER:
-        for path in sorted((SOURCE / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--points", type=int, default=2000, help="crash points to try, both models together")
@@ -86,7 +75,7 @@ def main() -> int:
     logging.disable(logging.ERROR)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     state = json.loads(options.state.read_text()) if options.state.exists() else {}
-    version = _version()
+    version = source_version()
     counts = state.setdefault(version, {"points": 0, "broken": 0})
     began, tried = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="power-loss-", dir=_memory()) as name:

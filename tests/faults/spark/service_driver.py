@@ -8,7 +8,6 @@ How far all of them are, their group says.
 import contextlib
 import json
 import random
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 from tests.faults.spark.driver import START_PATIENCE, Driver, is_worker, kill
 from tests.faults.spark.harness import SOURCE, TARGET
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 Group = Callable[[Groups], str]
@@ -33,9 +33,7 @@ class Service(Driver):
     def __init__(self, what: str, servers: str, shared: Path, number: int) -> None:
         self.own = shared / f"service-{number}"
         self.own.mkdir()
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
+        port = free_port()
         command = ["tests.faults.spark.service_app", what, "--servers", servers, "--source", SOURCE]
         command += ["--target", TARGET, "--folder", str(self.own), "--shared", str(shared)]
         super().__init__([*command, "--port", str(port)], SOURCE, self.own, self.own / "service.log")

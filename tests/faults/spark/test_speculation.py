@@ -4,7 +4,6 @@ of this machine."""
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ import pytest
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.testing import Broker
 from tests.spark.sink.reading import values_of
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
@@ -67,9 +67,7 @@ def standalone(folder: Path) -> Iterator[str]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]

@@ -1,0 +1,1 @@
+"""Three brokers and three ZooKeepers as processes, and what happens to them."""
