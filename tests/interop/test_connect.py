@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from millstream.client import EARLIEST, ClientConfig, Cluster, list_offsets
 from tests.connect.conftest import Worker
 from tests.connect.test_worker import consume, lines
 from tests.support.peers import broker_under_test
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop_slow
@@ -51,9 +51,7 @@ def bootstrap(against: str) -> Iterator[str]:
 
 class JavaWorker:
     def __init__(self, class_path: str, bootstrap: str, group: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._class_path = class_path
         self._file = folder / f"worker-{group}.properties"
         settings = {
@@ -266,7 +264,58 @@ def script(ask: Ask, folder: Path) -> list[tuple[str, int, Any]]:
     say("DELETE", "/connectors/a")
     wait_until(lambda: ask("GET", "/connectors/a/status").status_code == 404, patience=60)
     say("GET", "/connectors")
+    for content in (
+        {"config": {}},
+        {"config": source},
+        {"name": "", "config": source},
+        {"config": {**source, "name": "inside"}},
+        {"name": "x", "config": {**source, "transaction.boundary": "connector"}},
+        {"name": "x", "config": {**source, "transaction.boundary": "never"}},
+        {"name": "x", "config": {**source, "transforms": "t", "transforms.t.type": "none.Such"}},
+    ):
+        say("POST", "/connectors", content)
+    say("GET", "/connectors/")
+    say("GET", "/connector-plugins/FileStreamSource/config?version=1.0")
+    say("POST", "/connectors", {"name": "b", "config": source, "initial_state": "STOPPED"})
+    wait_until(lambda: state_is(ask, "b", "STOPPED"), patience=60)
+    say("GET", "/connectors/b/status")
+    say("PATCH", "/connectors/b/offsets", {"offsets": [{"partition": None, "offset": {"position": 4}}]})
+    for position in (-1, 1.5):
+        wrong = {"partition": partition, "offset": {"position": position}}
+        say("PATCH", "/connectors/b/offsets", {"offsets": [wrong]})
+    sink_offsets(say, ask, folder)
     return found
+
+
+def sink_offsets(say: Callable[..., Any], ask: Ask, folder: Path) -> None:
+    sink = {
+        "connector.class": f"{FILE}SinkConnector",
+        "file": str(folder / "out.txt"),
+        "topics": "recorded",
+        "tasks.max": "1",
+    }
+    say("POST", "/connectors", {"name": "k", "config": sink})
+    wait_until(lambda: running(ask, "k", 1), patience=60)
+    wait_until(lambda: ask("GET", "/connectors/k/offsets").json()["offsets"], patience=60)
+    say("PUT", "/connectors/k/stop")
+    wait_until(lambda: state_is(ask, "k", "STOPPED"), patience=60)
+    first = {"kafka_topic": "recorded", "kafka_partition": 0}
+    for partition, offset in (
+        (first, {"kafka_offset": 1}),
+        (first | {"kafka_partition": "0"}, {"kafka_offset": "2"}),
+        (first | {"kafka_partition": "x"}, {"kafka_offset": 2}),
+        (first, {"kafka_offset": "x"}),
+        (first, {"kafka_offset": -1}),
+        (first, {"other": 1}),
+        ({"kafka_topic": "recorded"}, {"kafka_offset": 1}),
+        ({}, {"kafka_offset": 1}),
+        (None, {"kafka_offset": 1}),
+        (first, None),
+    ):
+        say("PATCH", "/connectors/k/offsets", {"offsets": [{"partition": partition, "offset": offset}]})
+        say("GET", "/connectors/k/offsets")
+    say("DELETE", "/connectors/k/offsets")
+    say("GET", "/connectors/k/offsets")
 
 
 def records(bootstrap: str, topic: str) -> dict[str, Any]:

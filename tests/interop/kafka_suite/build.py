@@ -1,7 +1,7 @@
 """Kafka's compiled tests come from Maven; what starts their cluster is replaced by classes that come first on
 the class path.
 
-java/ has what is ours. Three classes of Kafka need a line or two changed: their sources are taken from
+java/ has what is ours. Four classes of Kafka need a line or two changed: their sources are taken from
 Maven's source jars, changed by the patches below and compiled beside ours into the cache folder. Nothing of
 Kafka lies in this repository. A patch that does not find its place ends the build: then the version of Kafka
 in pom.xml is another than the patches know.
@@ -59,7 +59,7 @@ def _digest() -> str:
 def _compile(java: str, jars: list[Path], by_name: dict[str, Path], folder: Path) -> None:
     classes, patched = folder / "classes", folder / "patched"
     classes.mkdir(parents=True)
-    for patch in (NEW_TOPIC, CLUSTER_TYPES, QUORUM):
+    for patch in (NEW_TOPIC, UPDATE_FEATURES, CLUSTER_TYPES, QUORUM):
         target = patched / Path(patch.source).name
         target.parent.mkdir(exist_ok=True)
         target.write_text(patch.apply(by_name))
@@ -125,6 +125,21 @@ NEW_TOPIC = Patch(
         (
             "setValue(entry.getValue())",
             "setValue(millstream.OneBroker.setting(entry.getKey(), entry.getValue()))",
+        ),
+    ),
+)
+
+# Tests of unclean elections first switch eligible leader replicas off. Here they are always on, which makes
+# no difference to the elections: the request leaves the feature as it is.
+UPDATE_FEATURES = Patch(
+    "kafka-clients-",
+    "org/apache/kafka/common/requests/UpdateFeaturesRequest.java",
+    (
+        (
+            "        public UpdateFeaturesRequest build(short version) {\n",
+            "        public UpdateFeaturesRequest build(short version) {\n"
+            '            var elr = data.featureUpdates().find("eligible.leader.replicas.version");\n'
+            "            if (elr != null) elr.setMaxVersionLevel((short) 1).setUpgradeType((byte) 1);\n",
         ),
     ),
 )

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 
 from millstream.broker import main
+from millstream.broker.authorizer import Authorizer
 from millstream.broker.network.connection import ANONYMOUS, Connection
-from millstream.broker.rights import Rights
 
 HARNESS = "HARNESS"  # the listener of the harness, whose principal may do all
 Builder = Callable[[str, str], str]  # from a listener and who came in there to the principal
@@ -84,7 +84,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def judge(decides: Judge) -> None:
-    Rights.allows = lambda self, principal, host, api, *_, **__: decides(principal, api)
+    Authorizer.allows = lambda self, principal, host, api, *_, **__: decides(principal, api)
 
 
 def install(settings: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.requests.MetadataResponse;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
@@ -19,8 +20,10 @@ import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.raft.LogOffsetMetadata;
 import org.apache.kafka.raft.RaftLog;
+import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.mockito.Answers;
@@ -54,58 +57,95 @@ public final class Fakes {
         return found;
     }
 
-    /** A log that knows its offsets, by asking for them; none where the partition does not exist. */
+    /** A log that knows its offsets, by asking for them; none where the broker does not keep the partition. */
     static scala.Option<?> log(BrokerProcess process, TopicPartition tp) {
-        if (process.topic(tp.topic()).filter(t -> t.partitions().size() > tp.partition()).isEmpty()) return scala.Option.empty();
-        return scala.Option.apply(fake(UnifiedLog.class, Map.of(
+        boolean kept = process.cluster().several() ? process.folderOf(tp).isPresent() : process.partition(tp.topic(), tp.partition()).isPresent();
+        if (!kept) return scala.Option.empty();
+        Map<String, Handler> handlers = new HashMap<>(Map.of(
             "logStartOffset", (c, a) -> process.offset(tp, OffsetSpec.earliest()),
             "localLogStartOffset", (c, a) -> process.offset(tp, OffsetSpec.earliest()),
             "logEndOffset", (c, a) -> process.offset(tp, OffsetSpec.latest()),
             "highWatermark", (c, a) -> process.offset(tp, OffsetSpec.latest()),
+            "dir", (c, a) -> process.folderOf(tp).orElseThrow(),
+            "numberOfSegments", (c, a) -> process.folderOf(tp).map(BrokerProcess::segments).orElseThrow().size(),
             "topicPartition", (c, a) -> tp,
             "producerStateManager", (c, a) -> fake(ProducerStateManager.class, Map.of("activeProducers", (d, b) -> process.producers(tp))),
-            "topicId", (c, a) -> Optional.of(process.topicIds().get(tp.topic())))));
+            "topicId", (c, a) -> Optional.of(process.topicIds().get(tp.topic()))));
+        if (process.cluster().several()) {
+            handlers.put("logStartOffset", (c, a) -> process.fetched(tp).logStartOffset());
+            handlers.put("logEndOffset", (c, a) -> process.endOnDisk(tp));
+            handlers.put("highWatermark", (c, a) -> process.fetched(tp).highWatermark());
+        }
+        return scala.Option.apply(fake(UnifiedLog.class, handlers));
     }
 
+    /** A partition of this broker, in one process of all; none where another broker keeps it. */
     static scala.Option<?> partition(BrokerProcess process, TopicPartition tp) {
+        var said = process.partition(tp.topic(), tp.partition());
+        boolean several = process.cluster().several();
+        if (said.isEmpty() || several && !(process.running() && said.get().replicaIds.contains(process.id()))) return scala.Option.empty();
+        boolean leads = !several || said.get().leaderId.equals(Optional.of(process.id()));
         scala.Option<?> log = log(process, tp);
-        if (log.isEmpty()) return log;
         return scala.Option.apply(fake(kafka.cluster.Partition.class, Map.of(
-            "leaderLogIfLocal", (c, a) -> log,
+            "leaderLogIfLocal", (c, a) -> leads ? log : scala.Option.empty(),
+            "leaderIdIfLocal", (c, a) -> leads ? scala.Option.apply(process.id()) : scala.Option.empty(),
+            "leaderReplicaIdOpt", (c, a) -> said.get().leaderId.map(scala.Option::apply).orElse(scala.Option.empty()),
+            "getLeaderEpoch", (c, a) -> said.get().leaderEpoch.orElse(-1),
+            "inSyncReplicaIds", (c, a) -> scala.jdk.javaapi.CollectionConverters.asScala(said.get().inSyncReplicaIds).toSet(),
             "log", (c, a) -> log,
             "localLogOrException", (c, a) -> log.get(),
-            "isLeader", (c, a) -> true,
+            "isLeader", (c, a) -> leads,
             "topicPartition", (c, a) -> tp)));
     }
 
-    /** A broker of the test. The one with the lowest id owns the process; the others share it and cannot be stopped alone. */
+    private static LeaderAndIsr leaderAndIsr(MetadataResponse.PartitionMetadata said) {
+        return new LeaderAndIsr(said.leaderId.orElse(LeaderAndIsr.NO_LEADER), said.leaderEpoch.orElse(0), said.inSyncReplicaIds,
+            LeaderRecoveryState.RECOVERED, 0);
+    }
+
+    /** A broker of the test. Its owner starts and stops the process; brokers that share it with the owner cannot be stopped alone. */
     public static BrokerServer broker(BrokerProcess process, KafkaConfig config, boolean owner, boolean kit) {
         boolean[] started = {false};
+        boolean several = process.cluster().several();
         SocketServer sockets = fake(SocketServer.class, Map.of("boundPort", (c, a) -> process.port(((ListenerName) a[0]).value())));
         SharedServer shared = fake(SharedServer.class, Map.of("loader", (c, a) -> null));
-        KRaftMetadataCache cache = fake(KRaftMetadataCache.class, Map.of(
-            "numPartitions", (c, a) -> process.topic((String) a[0]).map(t -> t.partitions().size()),
+        Map<String, Handler> answers = new HashMap<>(Map.of(
+            "numPartitions", (c, a) -> process.topic((String) a[0]).map(t -> t.partitionMetadata().size()),
             "contains", (c, a) -> a[0] instanceof TopicPartition tp
-                ? process.topic(tp.topic()).map(t -> t.partitions().size() > tp.partition()).orElse(false)
+                ? process.partition(tp.topic(), tp.partition()).isPresent()
                 : process.topic((String) a[0]).isPresent(),
-            "getLeaderAndIsr", (c, a) -> process.topic((String) a[0]).filter(t -> t.partitions().size() > (int) a[1]).map(t ->
-                new LeaderAndIsr(t.partitions().get((int) a[1]).leader().id(), List.of(0))),
-            "hasAliveBroker", (c, a) -> (int) a[0] < OneBroker.believed,
+            "getLeaderAndIsr", (c, a) -> process.partition((String) a[0], (int) a[1]).map(Fakes::leaderAndIsr),
+            "hasAliveBroker", (c, a) -> several ? process.alive().containsKey((int) a[0]) : (int) a[0] < OneBroker.believed,
+            "getAliveBrokerNode", (c, a) -> Optional.ofNullable(process.alive().get((int) a[0])),
             "getAllTopics", (c, a) -> process.topicIds().keySet(),
             "getTopicId", (c, a) -> process.topicIds().getOrDefault(a[0], Uuid.ZERO_UUID),
             "topicNamesToIds", (c, a) -> process.topicIds()));
+        answers.put("getPartitionLeaderEndpoint", (c, a) -> process.partition((String) a[0], (int) a[1])
+            .flatMap(said -> said.leaderId).map(leader -> process.alive().get(leader)));
+        answers.put("getPartitionReplicaEndpoints", (c, a) -> {
+            var tp = (TopicPartition) a[0];
+            var replicas = process.partition(tp.topic(), tp.partition()).orElseThrow().replicaIds;
+            Map<Integer, org.apache.kafka.common.Node> alive = new HashMap<>(process.alive());
+            alive.keySet().retainAll(replicas);
+            return alive;
+        });
+        KRaftMetadataCache cache = fake(KRaftMetadataCache.class, answers);
         KafkaApis apis = fake(KafkaApis.class, Map.of(
             "isConsumerGroupProtocolEnabled", (c, a) -> true,
             "metadataCache", (c, a) -> cache,
+            "clusterId", (c, a) -> process.clusterId(),
             "authorizerPlugin", (c, a) -> Security.authorizer(process)));
         LogManager logs = fake(LogManager.class, Map.of(
             "getLog", (c, a) -> log(process, (TopicPartition) a[0]),
             "getLog$default$2", (c, a) -> false,
-            "liveLogDirs", (c, a) -> scala.jdk.javaapi.CollectionConverters.asScala(new ArrayList<java.io.File>()).toSeq()));
+            "liveLogDirs", (c, a) -> scala.jdk.javaapi.CollectionConverters.asScala(
+                several ? process.folders().toList() : List.<java.io.File>of()).toSeq()));
         ReplicaManager replicas = fake(ReplicaManager.class, Map.of(
             "logManager", (c, a) -> logs,
             "getLog", (c, a) -> log(process, (TopicPartition) a[0]),
             "localLog", (c, a) -> log(process, (TopicPartition) a[0]),
+            "localLogOrException", (c, a) -> log(process, (TopicPartition) a[0]).get(),
+            "metadataCache", (c, a) -> cache,
             "onlinePartition", (c, a) -> partition(process, (TopicPartition) a[0])));
         int offsetPartitions = config.groupCoordinatorConfig().offsetsTopicPartitions();
         GroupCoordinator groups = fake(GroupCoordinator.class, Map.of(
@@ -121,14 +161,17 @@ public final class Fakes {
         handlers.put("transactionCoordinator", (c, a) -> transactions);
         handlers.put("startup", (c, a) -> { if (owner) process.start(); started[0] = true; return null; });
         handlers.put("shutdown", (c, a) -> {
-            if (owner) process.stop();
+            if (owner) process.stop(a.length > 0 ? (java.time.Duration) a[0] : java.time.Duration.ofMinutes(5));
             else if (process.running() && (kit || a.length > 0)) throw new TestAbortedException("SEVERAL brokers: one is stopped");
-            started[0] = false;
             return null;
         });
+        BrokerLifecycleManager lifecycle = fake(BrokerLifecycleManager.class, Map.of(
+            "initialUnfenceFuture", (c, a) -> CompletableFuture.completedFuture(null)));
+        handlers.put("lifecycleManager", (c, a) -> lifecycle);
         handlers.put("awaitShutdown", (c, a) -> null);
         handlers.put("isShutdown", (c, a) -> !process.running());
-        handlers.put("brokerState", (c, a) -> process.running() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING);
+        handlers.put("brokerState", (c, a) -> process.running() ? BrokerState.RUNNING
+            : started[0] ? BrokerState.SHUTTING_DOWN : BrokerState.NOT_RUNNING);
         handlers.put("boundPort", (c, a) -> process.port(((ListenerName) a[0]).value()));
         handlers.put("socketServer", (c, a) -> sockets);
         handlers.put("config", (c, a) -> config);

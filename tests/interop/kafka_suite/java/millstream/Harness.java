@@ -15,12 +15,13 @@ import scala.jdk.javaapi.CollectionConverters;
 /** What the patched kafka.server.QuorumTestHarness calls: brokers and the controller of one test. */
 public final class Harness {
     private static final Map<String, BrokerProcess> BY_FOLDER = new HashMap<>();
+    private static Cluster cluster;
     private static BrokerProcess current;
     private static List<String> users = List.of();
 
     private Harness() { }
 
-    public static ControllerServer controller() { return Fakes.controller(() -> current, null); }
+    public static ControllerServer controller() { return Fakes.controller(() -> cluster.several() ? cluster.running() : current, null); }
 
     /** What the test adds to a fresh cluster: its first users. */
     @SuppressWarnings("unchecked")
@@ -37,20 +38,20 @@ public final class Harness {
         listeners.forEach(one -> config.effectiveListenerSecurityProtocolMap().forEach((name, protocol) -> {
             if (one.listener().equals(name.value())) protocols.put(one.listener(), protocol.name);
         }));
-        boolean owner = current == null || id == 0;
+        if (cluster == null) cluster = Cluster.create();
+        boolean owner = cluster.several() || current == null || id == 0;
         if (owner) {
             String folders = String.join(",", config.logDirs());
             // a test that makes its broker anew on the same folders means a restart
             BrokerProcess process = BY_FOLDER.get(folders);
             if (process == null) {
-                process = new BrokerProcess(protocols, config.originals(), folders);
+                process = new BrokerProcess(cluster, id, protocols, config.originals(), folders);
                 process.users(users);
                 BY_FOLDER.put(folders, process);
                 OneBroker.believed = 1;
             } else {
                 process.configure(config.originals(), folders);
             }
-            process.nodeId(id);
             current = process;
         } else {
             OneBroker.believed++;
@@ -61,8 +62,9 @@ public final class Harness {
     }
 
     public static synchronized void shutdown() {
-        BY_FOLDER.values().forEach(BrokerProcess::delete);
+        if (cluster != null) cluster.delete();
         BY_FOLDER.clear();
+        cluster = null;
         current = null;
         users = List.of();
         OneBroker.believed = 1;

@@ -7,6 +7,7 @@ import kafka.server.ControllerServer;
 import kafka.server.KafkaConfig;
 import kafka.raft.KafkaRaftManager;
 import millstream.BrokerProcess;
+import millstream.Cluster;
 import millstream.Fakes;
 import millstream.OneBroker;
 import org.apache.kafka.clients.admin.Admin;
@@ -17,7 +18,7 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.opentest4j.TestAbortedException;
 
 /**
- * Kafka's test kit by name and methods, with one Millstream process behind it. Newer tests, and those of Streams, start their
+ * Kafka's test kit by name and methods, with Millstream's processes behind it. Newer tests, and those of Streams, start their
  * cluster with this class; ours comes first on the class path. "EXCLUDED" says that the test wants what this harness does not
  * start, "INSIDE" that it looks into the broker's objects.
  */
@@ -60,7 +61,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
     }
 
     private final TestKitNodes nodes;
-    private final BrokerProcess process;
+    private final Cluster cluster;
+    private final Map<Integer, BrokerProcess> processes = new TreeMap<>();
     private final Map<Integer, BrokerServer> brokers = new TreeMap<>();
     private final MockFaultHandler fatal = new MockFaultHandler("fatalFaultHandler");
     private final MockFaultHandler nonFatal = new MockFaultHandler("nonFatalFaultHandler");
@@ -68,39 +70,55 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     private KafkaClusterTestKit(TestKitNodes nodes, Map<String, Object> settings) {
         this.nodes = nodes;
-        String listener = nodes.brokerListenerName().value();
         int first = Collections.min(nodes.brokerNodes().keySet());
-        if (first != 0) throw new TestAbortedException("EXCLUDED broker ids that do not begin with 0");
+        cluster = nodes.brokerNodes().size() > 1 ? Cluster.create() : Cluster.ofOneProcess();
+        if (!cluster.several() && first != 0) throw new TestAbortedException("EXCLUDED broker ids that do not begin with 0");
+        OneBroker.believed = cluster.several() ? 1 : nodes.brokerNodes().size();
+        nodes.brokerNodes().forEach((id, node) -> {
+            boolean owner = cluster.several() || id == first;
+            if (owner) processes.put(id, process(id, node, settings));
+            BrokerProcess process = processes.get(cluster.several() ? id : first);
+            brokers.put(id, Fakes.broker(process, config(id, node, process, settings), owner, true));
+        });
+    }
+
+    private BrokerProcess process(int id, TestKitNode node, Map<String, Object> settings) {
         Map<String, Object> own = new HashMap<>(settings);
         // as in Kafka's kit: tests count on both
         own.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
         own.putIfAbsent("unstable.api.versions.enable", "true");
-        own.putAll(nodes.brokerNodes().get(first).propertyOverrides());
-        String protocol = nodes.brokerListenerProtocol().name;
-        process = new BrokerProcess(Map.of(listener, protocol), own, null);
-        OneBroker.believed = nodes.brokerNodes().size();
-        for (int id : nodes.brokerNodes().keySet()) {
-            Map<String, Object> props = new HashMap<>(settings);
-            // never used to start anything: tests read their own settings from it, and KafkaConfig checks them
-            props.put("process.roles", "broker");
-            props.put("node.id", Integer.toString(id));
-            props.put("log.dirs", process.dataFolder());
-            props.put("listeners", listener + "://localhost:" + process.port());
-            props.put("advertised.listeners", listener + "://localhost:" + process.port());
-            props.put("listener.security.protocol.map", listener + ":" + protocol + ",CONTROLLER:PLAINTEXT");
-            props.put("inter.broker.listener.name", listener);
-            props.put("controller.listener.names", "CONTROLLER");
-            props.put("controller.quorum.voters", "3000@localhost:1");
-            props.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
-            props.putIfAbsent("unstable.feature.versions.enable", "true");
-            props.putIfAbsent("unstable.api.versions.enable", "true");
-            props.putAll(nodes.brokerNodes().get(id).propertyOverrides());
-            brokers.put(id, Fakes.broker(process, new KafkaConfig(props, false), id == first, true));
-        }
+        own.putAll(node.propertyOverrides());
+        String folders = cluster.several() ? String.join(",", node.logDataDirectories()) : null;
+        return new BrokerProcess(cluster, id, Map.of(nodes.brokerListenerName().value(), nodes.brokerListenerProtocol().name), own, folders);
+    }
+
+    /** Never used to start anything: tests read their own settings from it, and KafkaConfig checks them. */
+    private KafkaConfig config(int id, TestKitNode node, BrokerProcess process, Map<String, Object> settings) {
+        String listener = nodes.brokerListenerName().value();
+        Map<String, Object> props = new HashMap<>(settings);
+        props.put("process.roles", "broker");
+        props.put("node.id", Integer.toString(id));
+        props.put("log.dirs", process.dataFolder());
+        props.put("listeners", listener + "://localhost:" + process.port());
+        props.put("advertised.listeners", listener + "://localhost:" + process.port());
+        props.put("listener.security.protocol.map", listener + ":" + nodes.brokerListenerProtocol().name + ",CONTROLLER:PLAINTEXT");
+        props.put("inter.broker.listener.name", listener);
+        props.put("controller.listener.names", "CONTROLLER");
+        props.put("controller.quorum.voters", "3000@localhost:1");
+        props.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
+        props.putIfAbsent("unstable.feature.versions.enable", "true");
+        props.putIfAbsent("unstable.api.versions.enable", "true");
+        props.putAll(node.propertyOverrides());
+        return new KafkaConfig(props, false);
     }
 
     public void format() { }
-    public void startup() { brokers.values().forEach(BrokerServer::startup); }
+
+    public void startup() {
+        processes.values().forEach(BrokerProcess::launch);
+        brokers.values().forEach(BrokerServer::startup);
+    }
+
     public void waitForReadyBrokers() { }
     public Admin admin() { return admin(Map.of(), false); }
     public Admin admin(Map<String, Object> configs) { return admin(configs, false); }
@@ -112,7 +130,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         return Admin.create(props);
     }
 
-    public String bootstrapServers() { return process.bootstrap(); }
+    public String bootstrapServers() { return String.join(",", processes.values().stream().map(BrokerProcess::bootstrap).toList()); }
     public String bootstrapControllers() { throw new TestAbortedException("EXCLUDED bootstrap.controllers"); }
     public Map<Integer, ControllerServer> controllers() { return controllers; }
     public Controller waitForActiveController() { throw new TestAbortedException("INSIDE active controller"); }
@@ -128,7 +146,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     @Override
     public void close() {
-        process.delete();
+        cluster.delete();
         OneBroker.believed = 1;
         try {
             org.apache.kafka.common.utils.Utils.delete(new java.io.File(nodes.baseDirectory()));
