@@ -139,11 +139,11 @@ class ZooKeeper:
 
 
 class MillstreamCluster:
-    """Three of our brokers and one ZooKeeper."""
+    """Some of our brokers, three unless said otherwise, and one ZooKeeper."""
 
     name = "millstream"
 
-    def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, log_dir: Path, settings: Mapping[str, str] | None = None, count: int = NODES) -> None:
         self.log_dir = log_dir
         self.zookeeper = ZooKeeper(log_dir / "zookeeper")
         self.nodes = [
@@ -157,7 +157,7 @@ class MillstreamCluster:
                     **(settings or {}),
                 },
             )
-            for number in range(1, NODES + 1)
+            for number in range(1, count + 1)
         ]
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
         self.port = self.nodes[0].port

@@ -146,7 +146,7 @@ class Rest:
             statement = parse_one(text)
             if isinstance(statement, statements.CreateSource) and "KAFKA_TOPIC" in statement.properties:
                 topic = statement.properties["KAFKA_TOPIC"].value  # type: ignore[attr-defined]
-                if self.service.partitions_of(topic) is None:
+                if "PARTITIONS" not in statement.properties and self.service.partitions_of(topic) is None:
                     self.make_topic(topic, 4)
             self.service.execute(text, self.properties, {})
         if not inputs_done:
