@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from millstream.broker.apis import fetch, replica_fetch_fast_path
+from millstream.broker.apis import fetch_read, replica_fetch_fast_path
 from millstream.broker.partition import Partition
 from millstream.broker.replication import replica_reads, replica_tracker
 from millstream.cluster import brokers, partitions, replication_control
@@ -27,7 +27,7 @@ _check_eligible = replication_control._check_eligible
 _eligible = partitions._eligible
 _broker_up = brokers.broker_up
 _keep_registered = Controller._keep_registered
-_news = fetch.Fetch._news
+_news = fetch_read.Fetch._news
 
 
 class Change(NamedTuple):
@@ -151,7 +151,7 @@ def proposes_once(self: Any, replica: int, high_watermark: int, known: Any) -> b
 
 def _admits_by(mutant: Callable[..., Any]) -> tuple[Change, ...]:
     """On both paths of a follower's fetch."""
-    return Change(fetch, "admit", mutant), Change(replica_fetch_fast_path, "admit", mutant)
+    return Change(fetch_read, "admit", mutant), Change(replica_fetch_fast_path, "admit", mutant)
 
 
 TRACKER = replica_tracker.ReplicaTracker
@@ -178,7 +178,7 @@ MUTANTS: dict[str, tuple[Change, ...]] = {
         Change(Controller, "_keep_registered", says_nothing_of_lost_data_again),
     ),
     "lost page cache, second start": (Change(fake_disk.SimLogDirs, "__init__", remembers_no_lost_data),),
-    "high watermark after a divergence": (Change(fetch.Fetch, "_news", tells_a_divergence_and_no_more),),
+    "high watermark after a divergence": (Change(fetch_read.Fetch, "_news", tells_a_divergence_and_no_more),),
     "proposals are repeated": (Change(TRACKER, "may_join", proposes_once),),
 }
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.apis.alter_partition import AlterPartitionApi
-from millstream.broker.apis.fetch import Fetch, FetchHandler, Result
+from millstream.broker.apis.fetch import FetchHandler
+from millstream.broker.apis.fetch_read import Fetch, Result
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.controlled_shutdown import drain
 from millstream.broker.network.dispatch import Api

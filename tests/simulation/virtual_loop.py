@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import millstream.broker.apis.fetch
+import millstream.broker.apis.fetch_read
 import millstream.broker.coordinators.groups.coordinator
 import millstream.broker.coordinators.runtime
 import millstream.broker.coordinators.transactions.markers
@@ -26,7 +26,7 @@ import millstream.cluster.driver
 PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("process", default=None)
 
 _READ_THE_CLOCK = (
-    millstream.broker.apis.fetch,
+    millstream.broker.apis.fetch_read,
     millstream.broker.coordinators.groups.coordinator,
     millstream.broker.coordinators.runtime,
     millstream.broker.coordinators.transactions.markers,

@@ -22,7 +22,8 @@ from millstream.wire.fetch import MAX_ELEMENTS, FetchRequest, pack_fetch_respons
 from millstream.wire.primitives import BAD_FRAME
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.fetch import Fetch, FetchHandler, Result, Topics
+    from millstream.broker.apis.fetch import FetchHandler
+    from millstream.broker.apis.fetch_read import Fetch, Result, Topics
     from millstream.broker.apis.fetch_sessions import Session
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection

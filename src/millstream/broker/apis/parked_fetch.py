@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.fetch import Fetch, FetchHandler
+    from millstream.broker.apis.fetch import FetchHandler
+    from millstream.broker.apis.fetch_read import Fetch
 
 
 class ParkedFetch:
