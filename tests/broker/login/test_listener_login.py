@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +12,8 @@ import pytest
 from millstream.broker.login.listener_login import ListenerLogin
 from millstream.broker.login.mechanism import LoginRefused, Work
 from millstream.broker.network.login_failures import LoginFailures
-from millstream.settings.resolve import BrokerSettings
-from tests.support.secured import TokenServer
+from millstream.settings.resolve import BrokerSettings, InvalidSetting
+from tests.support.secured import TokenServer, encoded
 
 
 def settings_of(server: TokenServer, **more: str) -> BrokerSettings:
@@ -66,3 +67,27 @@ def _login(settings: BrokerSettings) -> ListenerLogin:
     context = cast(Any, SimpleNamespace(name="SASL_SSL", protocol="SASL_SSL"))
     nothing = cast(Any, None)
     return ListenerLogin(context, settings, nothing, nothing, nothing, lambda: 0.0, nothing)
+
+
+def test_the_unsecured_validator_takes_its_options_from_the_jaas_text() -> None:
+    package = "org.apache.kafka.common.security.oauthbearer"
+    handler = f"{package}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": handler,
+        "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="admin" unsecuredValidatorRequiredScope="required";',
+    }
+    login = _login(BrokerSettings(settings))
+
+    def answer(scope: str) -> bytes:
+        claims = {"sub": "dev", "exp": time.time() + 60, "scope": scope}
+        token = f"{encoded({'alg': 'none'})}.{encoded(claims)}."
+        found = login.start("OAUTHBEARER").respond(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+        return (found.run() if isinstance(found, Work) else found).response
+
+    assert answer("required") == b""
+    assert b"insufficient_scope" in answer("other")
+    settings["listener.name.sasl_ssl.oauthbearer.sasl.jaas.config"] = "no JAAS"
+    with pytest.raises(InvalidSetting, match="LOGIN_MODULE"):
+        _login(BrokerSettings(settings))

@@ -489,3 +489,47 @@ def test_no_bytes_raise_anything_else(message: bytes, kind: str) -> None:
         assert kind == "PLAIN" or step(outcome) is not None
     except LoginRefused:
         pass
+
+
+def unsigned(**claims: Any) -> bytes:
+    body = encoded({"sub": "dev", "exp": time.time() + 60, **claims})
+    return f"n,,\x01auth=Bearer {encoded({'alg': 'none'})}.{body}.\x01\x01".encode()
+
+
+@pytest.mark.parametrize("scope", ["read login", ["login"]])
+def test_unsigned_tokens_with_the_scope_that_the_jaas_text_asks_for(scope: object) -> None:
+    expected = Expected.unsecured({"unsecuredValidatorRequiredScope": "login"})
+    done = step(OAuthBearer(Unsecured(), expected).respond(unsigned(scope=scope)))
+    assert done.identity is not None and done.identity.principal == "User:dev"
+
+
+@pytest.mark.parametrize("claims", [{}, {"scope": "log"}, {"scope": ["read"]}, {"scope": 5}])
+def test_unsigned_tokens_without_that_scope(claims: dict[str, object]) -> None:
+    expected = Expected.unsecured({"unsecuredValidatorRequiredScope": "login write"})
+    login = OAuthBearer(Unsecured(), expected)
+    answer = step(login.respond(unsigned(**claims)))
+    assert answer.identity is None
+    # Apache Kafka's answer, with the list as Java prints it.
+    assert json.loads(answer.response) == {"status": "insufficient_scope", "scope": "[login, write]"}
+    with pytest.raises(LoginRefused, match="insufficient_scope"):
+        login.respond(b"\x01")
+
+
+def test_the_other_options_of_the_unsecured_validator() -> None:
+    prefix = "unsecuredValidator"
+    expected = Expected.unsecured(
+        {
+            f"{prefix}PrincipalClaimName": "mail",
+            f"{prefix}ScopeClaimName": "scp",
+            f"{prefix}RequiredScope": "a",
+        }
+    )
+    done = step(OAuthBearer(Unsecured(), expected).respond(unsigned(mail="ann@x", scp=["a"])))
+    assert done.identity is not None and done.identity.principal == "User:ann@x"
+    late = unsigned(exp=time.time() - 100)
+    # Without the option there is no grace, as in Kafka.
+    for options, believed in ({}, False), ({f"{prefix}AllowableClockSkewMs": "600000"}, True):
+        answer = step(OAuthBearer(Unsecured(), Expected.unsecured(options)).respond(late))
+        assert (answer.identity is not None) is believed
+    with pytest.raises(ValueError, match="AllowableClockSkewMs"):
+        Expected.unsecured({f"{prefix}AllowableClockSkewMs": "-1"})

@@ -180,7 +180,7 @@ class ListenerLogin:
 
     def _oauth(self, settings: BrokerSettings, keys: KeysByUrl) -> Callable[[], Mechanism]:
         from millstream.broker.login.jwks import Jwks
-        from millstream.broker.login.oauth import Expected, OAuthBearer, Unsecured, Verifier
+        from millstream.broker.login.oauth import Expected, OAuthBearer
 
         def named(setting: str) -> str:
             return settings.of_listener(self.context.name, setting, "OAUTHBEARER")
@@ -188,12 +188,11 @@ class ListenerLogin:
         handler = settings.string(named(HANDLER))
         url_name = named("sasl.oauthbearer.jwks.endpoint.url")
         url = settings.string(url_name)
-        verifier: Verifier
         if handler.rpartition(".")[2] == "OAuthBearerUnsecuredValidatorCallbackHandler":
             logger.warning(
                 "listener %s believes unsigned tokens (%s): for development only", self.context.name, HANDLER
             )
-            verifier = Unsecured()
+            return self._unsecured(settings)
         elif not url:
             raise InvalidSetting(
                 url_name, "", "OAUTHBEARER needs the keys of the token server: a https:// or file:// URL"
@@ -216,3 +215,14 @@ class ListenerLogin:
             settings.string(named("sasl.oauthbearer.scope.claim.name")),
         )
         return lambda: OAuthBearer(verifier, expected)
+
+    def _unsecured(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
+        from millstream.broker.login.oauth import Expected, OAuthBearer, Unsecured
+
+        name = settings.of_listener(self.context.name, "sasl.jaas.config", "OAUTHBEARER")
+        text = settings.text(name)
+        try:
+            expected = Expected.unsecured(parse_jaas(text)[1] if text else {})
+        except ValueError as error:
+            raise InvalidSetting(name, "[hidden]", str(error), f"{name}: {error}") from None
+        return lambda: OAuthBearer(Unsecured(), expected)

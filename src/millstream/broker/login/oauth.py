@@ -6,7 +6,8 @@
 A token is believed if its signature fits a key of the configured JWKS (`jwks`), by an algorithm with public
 keys, and its claims hold: exp in the future, nbf and iat in the past (give or take the clock skew), issuer
 and audience as expected. An unsigned token (`alg` none) is believed only where the listener's
-`sasl.server.callback.handler.class` names Kafka's unsecured validator: for development.
+`sasl.server.callback.handler.class` names Kafka's unsecured validator: for development. The options of that
+validator (`unsecuredValidatorRequiredScope` and so on, in the JAAS text) apply to it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import binascii
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,11 +28,21 @@ _FIRST = re.compile(
 )
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 MAX_TOKEN = 64 * 1024
-INVALID = json.dumps({"status": "invalid_token"}).encode()
 
 
 class InvalidToken(ValueError):
     """Why a token is not believed, for the log: it names no part of the token but its claims."""
+
+    answer = '{"status":"invalid_token"}'
+
+
+class InsufficientScope(InvalidToken):
+    """The token is right, but lacks a scope that the listener asks for."""
+
+    def __init__(self, missing: str, required: tuple[str, ...]) -> None:
+        super().__init__(f"it lacks the scope {missing!r}")
+        # Java's way to print a list: clients show it to their users.
+        self.answer = json.dumps({"status": "insufficient_scope", "scope": f"[{', '.join(required)}]"})
 
 
 class Verifier(Protocol):
@@ -53,9 +64,27 @@ class Expected:
 
     audiences: tuple[str, ...] = ()
     issuer: str = ""
-    skew: int = 30  # seconds
+    skew: float = 30  # seconds
     subject_claim: str = "sub"
     scope_claim: str = "scope"
+    scopes: tuple[str, ...] = ()  # all of them
+
+    @classmethod
+    def unsecured(cls, options: Mapping[str, str]) -> Expected:
+        """What Kafka's unsecured validator expects, by the options of its JAAS text."""
+
+        def option(name: str, default: str) -> str:
+            return options.get(f"unsecuredValidator{name}", "").strip() or default
+
+        milliseconds = option("AllowableClockSkewMs", "0")
+        if not re.fullmatch("[0-9]{1,9}", milliseconds):
+            raise ValueError(f"unsecuredValidatorAllowableClockSkewMs={milliseconds} is not a number of ms")
+        return cls(
+            skew=int(milliseconds) / 1000,
+            subject_claim=option("PrincipalClaimName", "sub"),
+            scope_claim=option("ScopeClaimName", "scope"),
+            scopes=tuple(option("RequiredScope", "").split()),
+        )
 
 
 class OAuthBearer:
@@ -85,8 +114,8 @@ class OAuthBearer:
         try:
             user, expires = check_token(token, self._verifier, self._expected, self._clock())
         except InvalidToken as error:
-            self._refusal = LoginRefused('{"status":"invalid_token"}', f"token refused: {error}")
-            return Step(INVALID)
+            self._refusal = LoginRefused(error.answer, f"token refused: {error}")
+            return Step(error.answer.encode())
         if authorization_id not in ("", user):
             raise LoginRefused(
                 "Authentication failed: Client requested an authorization id that is different from the "
@@ -120,6 +149,12 @@ def check_token(token: str, verifier: Verifier, expected: Expected, now: float) 
     user = claims.get(expected.subject_claim)
     if not isinstance(user, str) or not user.strip():
         raise InvalidToken(f"it has no claim {expected.subject_claim!r} that names a user")
+    if expected.scopes:
+        given = claims.get(expected.scope_claim)
+        scopes = given if isinstance(given, list) else given.split() if isinstance(given, str) else []
+        for scope in expected.scopes:
+            if scope not in scopes:
+                raise InsufficientScope(scope, expected.scopes)
     return user, expires
 
 
