@@ -75,6 +75,7 @@ def test_bare_snappy_block_is_read():
 
 def test_gzip_of_several_members_is_read():
     assert bytes(decompress(GZIP, gzip.compress(b"one ") + gzip.compress(b"two"))) == b"one two"
+    assert bytes(decompress(GZIP, gzip.compress(b"") + gzip.compress(b""))) == b""
 
 
 @pytest.mark.parametrize("codec", CODECS)

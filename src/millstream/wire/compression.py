@@ -201,7 +201,9 @@ def _decompress_gzip(data: Buffer, limit: int) -> Buffer:
 
 
 def _joined(pieces: list[bytes], size: int) -> memoryview:
-    out = memoryview(_room(size)) if size else memoryview(b"")
+    if not size:
+        return memoryview(b"")
+    out = memoryview(_room(size))
     at = 0
     for piece in pieces:
         out[at : at + len(piece)] = piece
