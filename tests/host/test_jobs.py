@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
 
 from millstream.client import ClientConfig
+from millstream.host import source
 from millstream.host.planner_server import HostSettings, PlannerServer
 from millstream.host.source import LaneJobs
 from millstream.host.unit import Application
@@ -23,7 +24,7 @@ from tests.support.waiting import wait_until
 __all__ = ["spark"]
 
 
-class _Failure(Py4JJavaError):
+class _Failure(Py4JJavaError):  # type: ignore[misc]
     """As py4j raises it, without a gateway to ask."""
 
     def __init__(self, message: str) -> None:
@@ -104,9 +105,25 @@ def test_no_job_follows_after_the_end(begun: Any) -> None:
     assert len(found) == 1
 
 
+def test_a_task_stays_while_the_planner_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process is stopped, so that no job would follow: the lane keeps task and lease until it goes on."""
+    answers = [True, True, False]
+    monkeypatch.setattr(source, "is_silent", lambda _: answers.pop(0))
+    monkeypatch.setattr(source, "_ASK_AGAIN", 0.0)
+    lane: Any = object.__new__(source._LaneThread)
+    renewed: list[float] = []
+    lane._options, lane._grace = {}, 3.0
+    lane._lease = SimpleNamespace(renew=renewed.append)
+    lane._lane = SimpleNamespace(held=False, refused=None)
+    lane._thread = SimpleNamespace(is_alive=lambda: True)
+    lane.keep(0.0)
+    assert answers == []
+    assert max(renewed) > source.HANDSHAKE_SECONDS  # it does not end while it asks
+
+
 @pytest.mark.timeout(600)
 def test_the_next_job_finds_the_lane_of_the_last(spark: Any, server: PlannerServer) -> None:
-    server.add(Application("app", ClientConfig.of("127.0.0.1:1"), Idle, ["one"]))
+    server.add(Application("app", ClientConfig.of("127.0.0.1:1"), Idle, ("one",)))
     jobs = LaneJobs(spark, server)
     try:
         wait_until(lambda: jobs.run() and server.states("app")["one"].state == "running", lambda: jobs.error)
