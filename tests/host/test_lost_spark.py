@@ -91,7 +91,7 @@ def test_the_jvm_is_killed(broker: str, new_topic: Callable[..., str], tmp_path:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, broker, source, target, str(tmp_path)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
         capture_output=True,
         text=True,
         timeout=540,

@@ -101,6 +101,8 @@ def test_settings() -> None:
         ("k, a AS `a`, a AS b", ["K", "a", "B"]),
         ("k, STRUCT(x := a)->x, STRUCT(x := a)->x", ["K", "X", "X_1"]),
         ("k, STRUCT(x := a, y := k)->*", ["K", "X", "Y"]),
+        ("k, STRUCT(a := 1)->*", ["K", "A"]),
+        ("k, STRUCT(a := 1)->a", ["K", "A_1"]),
         ("q.k, q.a AS KSQL_COL_0, a + 1", ["K", "KSQL_COL_0", "KSQL_COL_1"]),
     ],
 )

@@ -359,7 +359,17 @@ CASES: list[tuple[str, str, str]] = [
     ("no time", csas("k, a FROM s WHERE rowtime > 'soon'"), "Failed to parse timestamp 'soon'"),
     ("reserved alias", csas("k, a AS rowtime FROM s"), "You cannot use it as an alias"),
     ("reserved in select", csas("k, rowtime FROM s"), "Reserved column name in select: `ROWTIME`"),
-    ("duplicate in select", csas("k, a, b AS a FROM s"), "`A`"),
+    (
+        "duplicate in select",
+        csas("k, a, b AS a FROM s"),
+        "Duplicate value columns found in schema: `A` STRING",
+    ),
+    ("duplicate in select", csas("k, k, a FROM s"), "Duplicate key columns found in schema: `K` STRING KEY"),
+    (
+        "duplicate in select",
+        csas("k, a, STRUCT(a := b)->* FROM s"),
+        "Duplicate value columns found in schema: `A` STRING",
+    ),
     ("key missing", csas("a FROM s"), "must include the key column K in its projection (eg, SELECT K...)."),
     (
         "key missing",

@@ -3,6 +3,8 @@ limit."""
 
 import gzip
 import struct
+import zlib
+from unittest import mock
 
 import cramjam
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from millstream.wire import compression
 from millstream.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.effort import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 TEXT = b"the quick brown fox jumps over the lazy dog; " * 3000
@@ -75,6 +78,31 @@ def test_bare_snappy_block_is_read():
 
 def test_gzip_of_several_members_is_read():
     assert bytes(decompress(GZIP, gzip.compress(b"one ") + gzip.compress(b"two"))) == b"one two"
+    assert bytes(decompress(GZIP, gzip.compress(b"") + gzip.compress(b""))) == b""
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(data=st.data())
+def test_gzip_is_read_the_same_with_and_without_isal(data):
+    """The same bytes, or refused by both: sound streams, several in a row, damaged, cut off and too large. Of
+    what is both damaged and too large, either may be said."""
+    isal_zlib = pytest.importorskip("isal.isal_zlib", reason="pip install 'millstream[gzip]'")
+    plain = st.binary(max_size=300) | st.integers(0, 70_000).map(lambda size: TEXT[:size])
+    members = data.draw(st.lists(plain, min_size=1, max_size=3))
+    packed = bytearray(b"".join(gzip.compress(member, data.draw(st.integers(0, 9))) for member in members))
+    for at in data.draw(st.lists(st.integers(0, min(60, len(packed) - 1)), max_size=2)):
+        packed[at] ^= data.draw(st.integers(1, 255))
+    if data.draw(st.booleans()):
+        del packed[data.draw(st.integers(0, len(packed))) :]
+    limit = data.draw(st.sampled_from([100, 1 << 20]))
+    found = []
+    for module in (zlib, isal_zlib):
+        with mock.patch.object(compression, "inflate", module):
+            try:
+                found.append(bytes(decompress(GZIP, memoryview(packed), limit)))
+            except KafkaError:
+                found.append(None)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("codec", CODECS)

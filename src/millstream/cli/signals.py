@@ -7,8 +7,9 @@ from types import FrameType
 from typing import Any
 
 
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM."""
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. As Python's KeyboardInterrupt it is no Exception: what a client does about a broken
+    connection or bad bytes must not take it for one of those."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by signal {number}")
@@ -34,9 +35,10 @@ class InterruptGuard:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._interruptible or self._pending:
-            raise Interrupted(number)
+        immediately = self._interruptible or self._pending
         self._pending = number
+        if immediately:
+            raise Interrupted(number)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -45,5 +47,11 @@ class InterruptGuard:
             if self._pending:
                 raise Interrupted(self._pending)
             yield
+        except Exception:
+            # Not everything lets an exception through as it is: one that comes while a module is imported
+            # may leave it as a RuntimeError (of __set_name__). After a signal it is that signal.
+            if self._pending:
+                raise Interrupted(self._pending) from None
+            raise
         finally:
             self._interruptible = False

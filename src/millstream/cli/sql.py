@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,11 +25,12 @@ import typer
 from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed
 from millstream.cli.profile_store import http_access
+from millstream.cli.sql_spool import Spool
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from millstream.sql.client import Answer, Rows
+    from millstream.sql.client import Answer, Rows, ServerInfo, SqlClient
 
 DEFAULT_URL = "http://localhost:8088"
 HISTORY = Path.home() / ".millstream_sql_history"
@@ -37,6 +38,9 @@ STYLES = ("tabular", "live", "json")
 HELP = """Statements end with ';'. The shell itself knows:
   help                      this text
   run script 'FILE'         execute the statements of a file
+  spool 'FILE' | spool off  write what is typed and answered to a file, too
+  server [URL]              which server this is, or go to another one
+  history, clear, version   lines typed so far; an empty screen; the version of the server
   output tabular|live|json  how answers are printed; live: a table in place, one row for each value of the
                             first column
   exit                      leave (also Ctrl-D)"""
@@ -75,7 +79,8 @@ def command(
     login = user or (f"{access.user}:{access.password}" if access.user else "")
     shell = Shell(access.url, output, login, access.context())
     if execute:
-        shell.run(execute)
+        if not shell.own(execute.strip()):
+            shell.run(execute)
     elif file:
         shell.run(_read(file), file)
     elif sys.stdin.isatty():
@@ -97,7 +102,9 @@ class Shell:
         from millstream.sql.client import SqlClient
 
         self.client = SqlClient(server, user, trusted)
+        self._access = (user, trusted)
         self._output = _style(output)
+        self._spool = Spool()
 
     def run(self, text: str, name: str = "") -> None:
         """Statements up to the first that fails."""
@@ -113,19 +120,15 @@ class Shell:
 
     # Lines
 
-    def interact(self) -> None:
-        from millstream.sql.client import SqlFailed
-
-        try:
-            service = self.client.service_id()
-        except SqlFailed as error:
-            raise CommandFailed(str(error)) from None
+    def interact(self, read: Callable[[str], str] = input) -> None:
+        service = self._asked(self.client).service_id
         print(f"Millstream SQL at {self.client.server} (service {service}). Type help for help.")
-        with _line_editing(Completion(self)):
+        with _line_editing(Completion(self)), contextlib.closing(self._spool):
             pending = ""
             while True:
+                prompt = "   > " if pending else "sql> "
                 try:
-                    line = input("   > " if pending else "sql> ")
+                    line = read(prompt)
                 except EOFError:
                     print()
                     return
@@ -135,7 +138,15 @@ class Shell:
                     continue
                 if not pending and line.strip().lower().rstrip(";") in ("exit", "quit"):
                     return
-                if not pending and self._own(line.strip()):
+                self._spool.typed(prompt, line)
+                try:
+                    if not pending and self.own(line.strip()):
+                        continue
+                except CommandFailed as error:
+                    print(error)
+                    continue
+                except KeyboardInterrupt:
+                    print("\nScript ended")
                     continue
                 pending = self._complete(pending + line + "\n")
 
@@ -154,24 +165,62 @@ class Shell:
                 print("\nQuery ended")
         return rest + "\n" if rest.strip() else ""
 
-    def _own(self, line: str) -> bool:
-        words = line.rstrip(";").split()
+    def own(self, line: str) -> bool:
+        """Whether a line is for the shell itself; if so, that is done."""
+        line = line.rstrip("; ")
+        words = line.lower().split()
         if not words:
             return True
-        first = words[0].lower()
-        try:
-            if first == "help":
+        match words:
+            case ["help"]:
                 print(HELP)
-            elif first == "output" and len(words) == 2:
-                self._output = _style(words[1].lower())
-            elif first == "run" and len(words) == 3 and words[1].lower() == "script":
-                name = words[2].strip("'\"")
+            case ["output", style]:
+                self._output = _style(style)
+            case ["run", "script", _, *_]:
+                name = _unquoted(line.split(None, 2)[2])
                 self.run(_read(name), name)
-            else:
+            case ["spool", "off"]:
+                self._spool.close()
+            case ["spool", _, *_]:
+                self._spool.open(_unquoted(line.split(None, 1)[1]))
+            case ["spool"] | ["run", "script"]:
+                raise CommandFailed(f"{line} needs the name of a file, as in: {line} 'FILE'")
+            case ["server", *rest] if len(rest) < 2:
+                self._go_to(line.split()[1] if rest else "")
+            case ["version"]:
+                print(f"Server: {self._asked(self.client).version}")
+            case ["clear"]:
+                print("\033[H\033[2J\033[3J", end="", flush=True)
+            case ["history"]:
+                _show_history()
+            case _:
                 return False
-        except CommandFailed as error:
-            print(error)
         return True
+
+    def _go_to(self, server: str) -> None:
+        """Another server is asked first who it is: one that does not answer changes nothing."""
+        from millstream.sql.client import SqlClient
+
+        if server:
+            client = SqlClient(server, *self._access)
+            try:
+                self._asked(client)
+            except CommandFailed:
+                client.close()
+                raise
+            client.properties, client.variables = self.client.properties, self.client.variables
+            self.client.close()
+            self.client = client
+        print(self.client.server)
+
+    @staticmethod
+    def _asked(client: SqlClient) -> ServerInfo:
+        from millstream.sql.client import SqlFailed
+
+        try:
+            return client.info()
+        except SqlFailed as error:
+            raise CommandFailed(str(error)) from None
 
     # Answers
 
@@ -191,10 +240,26 @@ class Shell:
             print(json.dumps(answer.head))
             for row in answer:
                 print(json.dumps(row, ensure_ascii=False), flush=True)
-        elif self._output == "live" and sys.stdout.isatty():
+        elif self._output == "live" and sys.stdout.isatty() and not self._spool.is_open:
             _live(answer)
         else:
             _tabular(answer)
+
+
+def _unquoted(name: str) -> str:
+    name = name.strip()
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
+        return name[1:-1].replace(name[0] * 2, name[0])
+    return name
+
+
+def _show_history() -> None:
+    try:
+        import readline
+    except ImportError:
+        raise CommandFailed("this Python has no readline, so there is no history") from None
+    for number in range(1, readline.get_current_history_length() + 1):
+        print(f"{number:>5}  {readline.get_history_item(number)}")
 
 
 def _style(output: str) -> str:

@@ -8,9 +8,9 @@
     host.states("application")                # where each unit stands, and what it has done
     host.remove("application")                # each unit ends with a last commit
 
-A host belongs to one SparkContext. It starts with the first application and ends with the last one: a
-streaming query whose tasks are lanes (`source`), and the planner in this process. If the query fails, it is
-started again; applications notice a pause.
+A host belongs to one SparkContext. It starts with the first application and ends with the last one: Spark
+jobs whose tasks are lanes (`source`), and the planner in this process. If a job fails, the next one is
+started; applications notice a pause.
 
 If Spark itself is gone, because its JVM was killed or its context stopped, it depends on whose session it
 was. One that the host was made with (`Host.of_process`) is replaced, and applications notice a longer pause.
@@ -22,8 +22,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +35,7 @@ from pyspark.errors import PySparkException
 from millstream.host.errors import SparkLost
 from millstream.host.metrics import MetricsPage
 from millstream.host.planner_server import HostSettings, PlannerServer, ignore
-from millstream.host.source import NAME, HostSource, options_for
+from millstream.host.source import LaneJobs
 from millstream.host.unit import Application, UnitListener, UnitState
 from millstream.spark.lost import STOPPED, why_lost
 from millstream.spark.resources import stages_of
@@ -50,7 +48,7 @@ log = logging.getLogger("millstream.host")
 _RESTART_PAUSE, _MAX_RESTART_PAUSE = 0.5, 30.0
 _STOP_SECONDS = 10.0
 _GOOD_SECONDS = 60.0
-"""A query or a session that lasted so long is no reason to wait longer before the next one."""
+"""Lanes or a session that lasted so long is no reason to wait longer before the next one."""
 _SESSIONS = 3
 """How many new sessions in a row may be lost before each has lasted that long."""
 _LOOK_AT_SLOTS = 5.0
@@ -97,14 +95,13 @@ class Host:
         theirs, and need not hear of it."""
         self._settings = settings_of(session)
         self.stays = False
-        """Whether the query and its lanes go on without an application, for the next one: they take seconds
+        """Whether the lanes go on without an application, for the next one: they take seconds
         to start."""
         self._counts_slots = not _is_local(session) and not session.sparkContext.getConf().get(_LANES)
         self._look_due = 0.0
         self._server: PlannerServer | None = None
         self._page: MetricsPage | None = None
-        self._query: Any = None
-        self._checkpoint = ""
+        self._jobs: LaneJobs | None = None
         self._applications: set[str] = set()
         self._changing = threading.RLock()
         self._failures = 0
@@ -147,7 +144,7 @@ class Host:
 
     def remove(self, application: str, timeout: float = _STOP_SECONDS) -> bool:
         """All of its units end with a last commit. True if they did so in time. The last application takes
-        the query with it, unless the host `stays`."""
+        the lanes with it, unless the host `stays`."""
         with self._changing:
             if application not in self._applications or self._server is None:
                 return True
@@ -172,36 +169,27 @@ class Host:
             self._applications.clear()
             self._stop()
 
-    # --- the query ------------------------------------------------------------------------------------------
+    # --- the jobs -------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         dumps: Any = cloudpickle.dumps
         self._server = PlannerServer(self._settings, address=_address(self._session), pack=dumps)
         if self._settings.metrics_listener:
             self._page = MetricsPage(self._settings.metrics_listener, self._server)
-        self._checkpoint = tempfile.mkdtemp(prefix="millstream-host-")
-        self._session.dataSource.register(HostSource)
-        self._start_query()
-        threading.Thread(target=self._supervise, args=(self._server,), name="host-query", daemon=True).start()
+        self._start_jobs()
+        threading.Thread(target=self._supervise, args=(self._server,), name="host-jobs", daemon=True).start()
 
-    def _start_query(self) -> None:
+    def _start_jobs(self) -> None:
         assert self._server is not None
-        reader = self._session.readStream.format(NAME).options(**options_for(self._server))
-        folder = tempfile.mkdtemp(dir=self._checkpoint)
-        self._query = (
-            reader.load()
-            .writeStream.format("noop")
-            .trigger(processingTime="0 seconds")
-            .queryName(NAME)
-            .option("checkpointLocation", folder)
-            .start()
-        )
+        self._jobs = LaneJobs(self._session, self._server)
+        self._jobs.run()
 
     def _supervise(self, server: PlannerServer) -> None:
-        """Spark gives a query up after some failed tasks. The next query needs nothing of the last one."""
+        """Begins each job after the last one. Spark gives a job up after some failed tasks; the next needs
+        nothing of it."""
         pause, began, lost_in_a_row = _RESTART_PAUSE, time.monotonic(), 0
         while not server.ended:
-            if self._is_active():
+            if self._runs():
                 with contextlib.suppress(*_UNREACHABLE):
                     self._look_at_executors(server)
                 server.wait(lambda: server.ended, 0.5)
@@ -218,7 +206,7 @@ class Host:
                 if not self._may_replace(reason, lost_in_a_row):
                     self._give_up(server, reason)
                     return
-            log.warning("%s; it is started again", reason or f"the host's query ended ({self._error()})")
+            log.warning("%s; it is started again", reason or f"the host's job failed ({self._error()})")
             server.wait(lambda: server.ended, pause)
             pause, began = min(2 * pause, _MAX_RESTART_PAUSE), time.monotonic()
             try:
@@ -227,9 +215,9 @@ class Host:
                 with self._changing:
                     if not server.ended:
                         self._failures += 1
-                        self._start_query()
+                        self._start_jobs()
             except (*_UNREACHABLE, PySparkException) as error:
-                log.warning("the host's query does not start: %s", error)
+                log.warning("the host's job does not start: %s", error)
 
     def _look_at_executors(self, server: PlannerServer) -> None:
         """Those of a cluster come and go: there are lanes for each slot. And when Spark knows that the tasks
@@ -241,18 +229,15 @@ class Host:
             self._look_due = time.monotonic() + _LOOK_AT_SLOTS
             server.settings.lanes = lanes_for(self._session)
 
-    def _is_active(self) -> bool:
-        query = self._query
+    def _runs(self) -> bool:
+        jobs = self._jobs
         try:
-            return query is not None and bool(query.isActive)
+            return jobs is not None and jobs.run()
         except _UNREACHABLE:
             return False
 
     def _error(self) -> str:
-        try:
-            return str(self._query.exception())
-        except _UNREACHABLE as error:
-            return str(error)
+        return (self._jobs and self._jobs.error) or "no reason given"
 
     def _may_replace(self, reason: str, lost_in_a_row: int) -> bool:
         """Not if somebody has stopped it: that was meant. Nor for ever, if it never lasts."""
@@ -265,7 +250,6 @@ class Host:
             self._forget_context()
             self._session = self._new_session()
             Host._of_contexts[self._session.sparkContext.applicationId] = self
-        self._session.dataSource.register(HostSource)
 
     def _give_up(self, server: PlannerServer, reason: str) -> None:
         with Host._lock:
@@ -283,11 +267,10 @@ class Host:
             self._page = None
         if server is not None:
             server.end(self._settings.lease)
-        if self._query is not None:
+        if self._jobs is not None:
             with contextlib.suppress(*_UNREACHABLE):
-                self._query.stop()
-            self._query = None
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
+                self._jobs.stop()
+            self._jobs = None
 
 
 def settings_of(session: SparkSession) -> HostSettings:

@@ -2,7 +2,7 @@
 
 Lanes connect, say where they are, and get the applications and their plan; whenever the planner's decisions
 change a lane's plan, it is sent at once. A lane is gone when its connection is, or when it has not been heard
-of for `SILENCE` seconds: its machine may be lost. Spark takes longer to notice that, and no batch ends before
+of for `SILENCE` seconds: its machine may be lost. Spark takes longer to notice that, and no job ends before
 it does: the other lanes are *held* meanwhile, so that they do not end with their tasks.
 
 Whatever changes for a unit is told to the listener of its application, in order, in a thread of the server.

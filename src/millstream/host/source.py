@@ -1,13 +1,15 @@
-"""Lanes as the tasks of a Spark query.
+"""Lanes as the tasks of Spark jobs, one after the other.
 
-The query's batches last a minute, and nothing depends on where one ends: an offset is a number, the
-checkpoint is scratch. A task connects to the planner, makes a lane in a thread of its Python worker and
-renews the lane's lease until the batch is over; the next batch's task finds the lane in the same worker and
-goes on with it. So Spark sees tasks that take a minute, starts them again when a worker dies, and spreads
-them over its executors.
+A job lasts a minute, and nothing depends on where one ends. A task connects to the planner, makes a lane in a
+thread of its Python worker and renews the lane's lease until the job is over; the next job's task finds the
+lane in the same worker and goes on with it. So Spark sees tasks that take a minute, starts them again when a
+worker dies, and spreads them over its executors.
 
-A lane outlives its task by the lease: long enough for the next batch to adopt it, short enough for a query
-that is gone to leave nothing behind.
+A lane outlives its task by the lease: long enough for the next job to adopt it, short enough for a host that
+is gone to leave nothing behind.
+
+Why no streaming query: it would plan, log offsets and ask Python processes for a source that has none to
+offer, which took half of the time until the first record (docs/decisions/2026-11-17-spark-startup-time.md).
 """
 
 from __future__ import annotations
@@ -19,25 +21,27 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millstream.host.lane import Lane, Lease, collect_seldom
-from millstream.host.link import Link, LinkClosed, LinkSilent
+from millstream.host.link import HANDSHAKE_SECONDS, Link, LinkClosed, LinkSilent
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from millstream.host.planner_server import PlannerServer
 
 log = logging.getLogger("millstream.host")
 
-NAME = "millstream-host"
 MACHINE_VARIABLE = "MILLSTREAM_MACHINE"
 """What a machine is called where several share a host name: workers of a test, containers."""
 EXIT_STUCK = 70
 _LOOK_EVERY = 0.2
+_ASK_AGAIN = 5.0
 
 
 def machine_name() -> str:
@@ -57,62 +61,70 @@ def options_for(server: PlannerServer) -> dict[str, str]:
     }
 
 
-@dataclass
-class LanePartition(InputPartition):
-    batch: int
-    number: int
+class LaneJobs:
+    """The jobs of one host, one at a time. Calls raise Py4JError or OSError if the JVM is not there."""
 
+    def __init__(self, session: SparkSession, server: PlannerServer) -> None:
+        self._context, self._server = session.sparkContext, server
+        self._options = options_for(server)
+        self._number = 0
+        self._job: Any = None
+        self._stopped = False
+        self._lock = threading.Lock()
+        self.error: str | None = None
+        """Why the last job failed, after all tries that its tasks had."""
 
-class HostSource(DataSource):
-    """`format("millstream-host")`; only hosts use it."""
+    def run(self) -> bool:
+        """Begin the next job if none is under way. False once one has failed."""
+        with self._lock:
+            if self._job is not None and self._job.isDone():
+                self._end_of_job()
+            if self._job is None and self.error is None and not self._stopped:
+                self._number += 1
+                self._job = self._submit(self._number, self._server.settings.lanes)
+            return self.error is None
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._job is not None:
+                self._job.cancel(True)
 
-    def schema(self) -> str:
-        return "lane string, machine string"
+    def _submit(self, number: int, lanes: int) -> Any:
+        """Java's future, because PySpark's own actions block: a thread in a call is told of the end of its
+        JVM by two tracebacks of py4j."""
+        tasks: Any = self._context.parallelize(range(lanes), lanes)
+        return tasks.mapPartitions(partial(run_lane, self._options, number))._jrdd.collectAsync()
 
-    def streamReader(self, schema: Any) -> HostReader:
-        return HostReader(dict(self.options))
-
-
-class HostReader(DataSourceStreamReader):
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"batch": 0, "lanes": int(self._options["lanes"])}
-
-    def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:
-        """The next batch, unless the host has ended, with as many lanes as it wants by now. A planner that is
-        there and says nothing, because its process was stopped, has not ended: its lanes go on."""
-        lanes = start["lanes"]
+    def _end_of_job(self) -> None:
+        job, self._job = self._job, None
         try:
-            link = _connect(self._options)
-            link.send({"ask": "ended"})
-            answer = link.receive()
-            ended, lanes = bool(answer["ended"]), int(answer["lanes"])
-            link.close()
-        except LinkSilent:
-            ended = False
-        except LinkClosed:
-            ended = True
-        return start if ended else {"batch": start["batch"] + 1, "lanes": lanes}
+            job.get()
+        except Py4JJavaError as error:
+            self.error = next(iter(str(error.java_exception.getMessage()).splitlines()), "")
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        lanes: list[InputPartition] = [LanePartition(end["batch"], number) for number in range(end["lanes"])]
-        return lanes
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
-        """One task: a lane for as long as the batch lasts."""
-        assert isinstance(partition, LanePartition)
-        lane = _LaneThread.of_this_process(self._options)
-        short = float(self._options["first_batch_seconds"]) * 2.0 ** min(partition.batch - 1, 10)
-        lane.keep(min(float(self._options["batch_seconds"]), short))
-        yield lane.name, machine_name()
+def run_lane(options: dict[str, str], job: int, _: Iterator[int]) -> Iterator[None]:
+    """One task: a lane for as long as the job lasts."""
+    short = float(options["first_batch_seconds"]) * 2.0 ** min(job - 1, 10)
+    lane = _LaneThread.of_this_process(options)
+    lane.keep(min(float(options["batch_seconds"]), short))
+    return iter(())
 
-    def commit(self, end: dict[str, int]) -> None: ...
+
+def is_silent(options: dict[str, str]) -> bool:
+    """Whether the planner is there and says nothing, because its process was stopped: there will be no next
+    job before it goes on."""
+    try:
+        link = _connect(options)
+        link.send({"ask": "ended"})
+        link.receive()
+        link.close()
+    except LinkSilent:
+        return True
+    except LinkClosed:
+        pass
+    return False
 
 
 def _connect(options: dict[str, str]) -> Link:
@@ -127,6 +139,7 @@ class _LaneThread:
     def __init__(self, options: dict[str, str]) -> None:
         collect_seldom()
         self.name = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._options = options
         self._link = _connect(options)
         self._grace = float(options["lease_seconds"])
         self._lease = Lease(self._grace)
@@ -141,7 +154,7 @@ class _LaneThread:
 
     @classmethod
     def of_this_process(cls, options: dict[str, str]) -> _LaneThread:
-        """Adopts the one that an earlier batch has left. Spark shares workers, so there may be others."""
+        """Adopts the one that an earlier job has left. Spark shares workers, so there may be others."""
         secret = options["secret"]
         for key in [key for key, one in cls._of_hosts.items() if not one._thread.is_alive()]:
             del cls._of_hosts[key]
@@ -151,11 +164,19 @@ class _LaneThread:
         return found
 
     def keep(self, seconds: float) -> None:
-        """Until the batch is over, or the lane. A lane that is held has no next batch to wait for yet, and
-        Spark ends workers that have nothing to do."""
+        """Until the job is over, or the lane. A lane that is held has no next job to wait for yet, and Spark
+        ends workers that have nothing to do. Nor has one whose planner is silent: it goes on as it is."""
+        self._wait(seconds)
+        while self._thread.is_alive():
+            self._lease.renew(HANDSHAKE_SECONDS + self._grace)
+            if not is_silent(self._options):
+                break
+            self._wait(_ASK_AGAIN)
+        if self._lane.refused is not None:
+            raise RuntimeError(self._lane.refused)
+
+    def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         self._lease.renew(seconds + self._grace)
         while self._thread.is_alive() and (self._lane.held or end > time.monotonic()):
             self._thread.join(_LOOK_EVERY)
-        if self._lane.refused is not None:
-            raise RuntimeError(self._lane.refused)

@@ -15,7 +15,7 @@ from millstream.sql.catalog import PSEUDO_COLUMNS, SYSTEM_COLUMNS, WINDOW_BOUNDS
 from millstream.sql.code import Code
 from millstream.sql.codegen import Compiler
 from millstream.sql.environment import Environment
-from millstream.sql.errors import join_english, sql_error
+from millstream.sql.errors import SqlError, join_english, sql_error
 from millstream.sql.expression_text import text
 from millstream.sql.functions.table import FunctionTable
 from millstream.sql.names import (
@@ -169,7 +169,7 @@ class Analyser:
             if item.star and item.expression is None:
                 found.extend(self._star(item, joins))
             elif item.star and item.expression is not None:
-                found.extend(self._all_fields(item, resolver, aliases))
+                found.extend(self._all_fields(item, resolver))
             elif item.expression is not None:
                 expression = resolver.qualify(item.expression, "SELECT")
                 name = item.alias or self._alias(item.expression, expression, aliases)
@@ -177,9 +177,20 @@ class Analyser:
         seen: set[str] = set()
         for column in found:
             if column.name in seen:
-                raise sql_error("duplicate in select", column.location, name=column.name)
+                raise self._duplicate(column)
             seen.add(column.name)
         return tuple(found)
+
+    def _duplicate(self, column: SelectColumn) -> SqlError:
+        """In ksqlDB's words, which name the second of the two, with its type."""
+        node = column.expression
+        is_key = isinstance(node, ast.Column) and any(
+            node.name == key.name for bound in self.sources for key in bound.source.schema.key
+        )
+        shown = f"{quoted(column.name)} {self._type_of(node) or ''}".rstrip()
+        if is_key:
+            return sql_error("duplicate in select", column.location, side="key", column=f"{shown} KEY")
+        return sql_error("duplicate in select", column.location, side="value", column=shown)
 
     def _alias(self, original: ast.Expression, qualified: ast.Expression, aliases: Aliases) -> str:
         if isinstance(qualified, ast.Column):
@@ -246,7 +257,8 @@ class Analyser:
             found.append(SelectColumn(name, qualified, node))
         return found
 
-    def _all_fields(self, item: ast.SelectItem, resolver: Resolver, aliases: Aliases) -> list[SelectColumn]:
+    def _all_fields(self, item: ast.SelectItem, resolver: Resolver) -> list[SelectColumn]:
+        """`->*`: fields keep their names, unlike a field that is selected by itself. Doubles are refused."""
         assert item.expression is not None
         base = resolver.qualify(item.expression, "SELECT")
         type_ = self._type_of(base)
@@ -255,7 +267,7 @@ class Analyser:
             name = base.name if isinstance(base, ast.Column | ast.Field) else text(item.expression)
             raise sql_error("no struct for star", item.location, part=part, name=quoted(name))
         return [
-            SelectColumn(aliases.of_field(name), field, field, location=item.location)
+            SelectColumn(name, field, field, location=item.location)
             for name, _ in type_.fields
             for field in [ast.Field(base, name, location=item.location)]
         ]

@@ -55,6 +55,12 @@ class Lines:
         return self.lines
 
 
+@dataclass(frozen=True)
+class ServerInfo:
+    version: str
+    service_id: str
+
+
 Answer = Entity | Rows | Lines
 
 
@@ -75,8 +81,9 @@ class SqlClient:
     def close(self) -> None:
         self._http.close()
 
-    def service_id(self) -> str:
-        return str(self._request("GET", "/info")["KsqlServerInfo"]["ksqlServiceId"])
+    def info(self) -> ServerInfo:
+        found = self._request("GET", "/info")["KsqlServerInfo"]
+        return ServerInfo(str(found["version"]), str(found["ksqlServiceId"]))
 
     def run(self, text: str, name: str = "") -> Iterator[Answer]:
         """The statements of a text, each when the answers before it have been taken. `name` is that of the

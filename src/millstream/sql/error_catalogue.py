@@ -307,7 +307,7 @@ _NAMES: dict[str, Entry] = {
     "reserved in select": Entry(
         "Reserved column name in select: `{name}`. Please remove or alias the column."
     ),
-    "duplicate in select": Entry("The projection contains duplicate column names: `{name}`", located=True),
+    "duplicate in select": Entry("Duplicate {side} columns found in schema: {column}", located=True),
     "key missing": Entry(
         "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.\nThe query used to build "
         "{sink} must include the {noun} {names} in its projection (eg, SELECT {example}...).{extra}"

@@ -110,7 +110,7 @@ class Notebook:
 
         self.client.close()
         self.client = SqlClient(words[0], words[1] if len(words) > 1 else "")
-        print(f"SQL at {words[0]} (service {self.client.service_id()})")
+        print(f"SQL at {words[0]} (service {self.client.info().service_id})")
 
     def _run(self, text: str, limit: int | None) -> SqlTable | None:
         from millstream.sql.client import Entity, Lines, SqlFailed

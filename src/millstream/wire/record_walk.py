@@ -46,6 +46,14 @@ value."""
 
 _FIRST_BYTES = Struct("8B")
 
+TOO_LONG = 1 << 40
+"""A length that leads out of every batch, so that whoever checks where a record ends has checked this too."""
+ONE_BYTE_LENGTH = [TOO_LONG if byte & 0x81 else byte >> 1 for byte in range(256)]
+FIRST_OF_TWO = [TOO_LONG if byte & 0x81 != 0x80 else (byte & 0x7F) >> 1 for byte in range(256)]
+SECOND_OF_TWO = [TOO_LONG if byte & 0x80 else byte << 6 for byte in range(256)]
+"""Lengths of one and of two bytes: what each byte adds. Looked up in a list, they take half of the time of
+shifting and masking; a negative length, and a byte that is not of this form, are TOO_LONG."""
+
 KeyAndValue = tuple[int, bytes | None, bytes | None]
 """Offset, key and value."""
 
@@ -279,6 +287,7 @@ def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[b
     One call reads all bytes in front of the key, which takes two thirds of the time of reading each.
     """
     append, unpack = keys.append, _FIRST_BYTES.unpack_from
+    one_byte, first_of_two, second_of_two = ONE_BYTE_LENGTH, FIRST_OF_TWO, SECOND_OF_TWO
     last_start = end - _FIRST_BYTES.size
     for doubled_delta in range(0, min(2 * count, 0x80), 2):
         if at > last_start:
@@ -286,9 +295,7 @@ def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[b
         # Size (one or two bytes), attributes, timestamp (up to three), offset, length of the key.
         size, b, c, d, e, f, g, h = unpack(data, at)
         if size > 0x7F:
-            if b > 0x7F:
-                break
-            stop = at + 2 + (size >> 1 & 0x3F | b << 6)
+            stop = at + 2 + first_of_two[size] + second_of_two[b]
             if d < 0x80:
                 key_start, delta, length = at + 6, e, f
             elif e < 0x80:
@@ -298,7 +305,7 @@ def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[b
             else:
                 break
         else:
-            stop = at + 1 + (size >> 1)
+            stop = at + 1 + one_byte[size]
             if c < 0x80:
                 key_start, delta, length = at + 5, d, e
             elif d < 0x80:
@@ -307,8 +314,8 @@ def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[b
                 key_start, delta, length = at + 7, f, g
             else:
                 break
-        key_end = key_start + (length >> 1)
-        if delta != doubled_delta or size & 1 or length & 0x81 or key_end >= stop or stop > end:
+        key_end = key_start + one_byte[length]
+        if delta != doubled_delta or key_end >= stop or stop > end:
             break
         append(data[key_start:key_end])
         at = stop

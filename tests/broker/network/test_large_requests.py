@@ -110,7 +110,7 @@ class Server:
             sending.cancel()
             return responses
 
-        return self.loop.run_until_complete(asyncio.wait_for(talk(), 30))
+        return self.loop.run_until_complete(asyncio.wait_for(talk(), 120))
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         for _ in range(10_000):

@@ -79,7 +79,7 @@ class Clients:
                     except BlockingIOError:
                         continue
 
-        self.loop.run_until_complete(asyncio.wait_for(collect(), 10))
+        self.loop.run_until_complete(asyncio.wait_for(collect(), 120))
         return got
 
     def close(self) -> None:

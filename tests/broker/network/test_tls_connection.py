@@ -52,10 +52,10 @@ class Pair:
             ours = listening.accept()[0]
         server, client = contexts
         client.minimum_version = client.maximum_version = version
-        theirs.settimeout(20)
+        theirs.settimeout(120)
         made = self.loop.run_in_executor(None, lambda: client.wrap_socket(theirs))
         self.server = server.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
-        self.server.settimeout(20)
+        self.server.settimeout(120)
         self.server.do_handshake()
         self.client: ssl.SSLSocket = self.loop.run_until_complete(made)
         self.server.setblocking(False)
@@ -72,14 +72,14 @@ class Pair:
 
     def run(self, work: Callable[[], Any]) -> Any:
         """Blocking work of the client, while the broker's loop runs."""
-        return self.loop.run_until_complete(asyncio.wait_for(self.loop.run_in_executor(None, work), 30))
+        return self.loop.run_until_complete(asyncio.wait_for(self.loop.run_in_executor(None, work), 120))
 
     def until(self, condition: Callable[[], bool]) -> None:
         async def wait() -> None:
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
-        self.loop.run_until_complete(asyncio.wait_for(wait(), 20))
+        self.loop.run_until_complete(asyncio.wait_for(wait(), 120))
 
     def read(self, size: int) -> bytes:
         got = bytearray()

@@ -25,7 +25,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class StreamsDriver(Driver):
-    """How far it is, its group says: what Spark counts of the host's query means nothing. Its tasks are slow,
+    """How far it is, its group says: what Spark counts of the host's jobs means nothing. Its tasks are slow,
     so every moment is in the middle of one."""
 
     LOOK_EVERY = 0.05

@@ -18,7 +18,7 @@ class Query:
     """A started query."""
 
     def __init__(self) -> None:
-        self.runId = "run"
+        self.id, self.runId = "id", "run"
         self.error: Exception | None = None
 
     @property
@@ -60,7 +60,16 @@ class Pipeline:
         self.app = App()
         settings = Settings("p", {}, "h:1", "", "/nowhere")
         app: Any = self.app
-        self.queries = Queries(app, Spark(), settings, Status("p", "r"), Listener(), restarts=restarts)
+        self.settled: list[set[str]] = []
+        self.queries = Queries(
+            app,
+            Spark(),
+            settings,
+            Status("p", "r"),
+            Listener(),
+            restarts=restarts,
+            settle=lambda ids: self.settled.append(set(ids)),
+        )
         self.queries.start()
 
     def batches(self, count: int) -> None:
@@ -112,6 +121,21 @@ def test_starts_that_fail_do_not_earn_any() -> None:
     assert pipeline.fail() == STARTING
     assert pipeline.again() == FAILED
     assert pipeline.queries.status.last_error == "the brokers are away"
+
+
+def test_what_a_pipeline_left_open_is_ended_when_nobody_starts_it_again() -> None:
+    pipeline = Pipeline(restarts=1)
+    pipeline.batches(1)
+    assert pipeline.fail() == RUNNING
+    assert pipeline.settled == []
+    assert pipeline.fail() == FAILED
+    assert pipeline.settled == [{"id"}]
+    pipeline.queries.stop(0)
+    assert pipeline.settled == [{"id"}]
+
+    lost = Pipeline(restarts=1)
+    lost.queries.fail("the JVM is gone")
+    assert lost.settled == [{"id"}]
 
 
 def test_a_report_comes_as_the_jvm_calls_it() -> None:

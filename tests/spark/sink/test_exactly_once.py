@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from millstream.spark.errors import PipelineError
 from millstream.spark.sink import exactly_once
 from millstream.spark.sink.exactly_once import ExactlyOnceWriter
+from millstream.spark.sink.left_open import abort_left_open
 from millstream.spark.sink.task import Task
 from millstream.spark.sink.write_options import parse_write_options
 from tests.spark.sink.reading import values_of
@@ -237,3 +238,42 @@ def test_a_transaction_that_took_too_long(query, seen, broker, topic, monkeypatc
 
 def _fail():
     raise RuntimeError("bad row")
+
+
+def test_what_a_stopped_query_left_open_is_aborted_at_once(broker, cluster, topic, monkeypatch):
+    """Spark's stop may interrupt commit or abort: nobody ends the transactions that the tasks prepared."""
+    query, other = Query(broker, topic, monkeypatch), Query(broker, topic, monkeypatch)
+    query.commit(0, query.task(0, 0, ["a"]), query.task(0, 1, ["b"]))
+    left = [query.task(1, 0, ["c"]), query.task(1, 1, ["d"])]
+    abort_left_open(cluster, [query.id])
+    assert sorted(values_of(cluster, topic)) == [b"a", b"b"]
+    with pytest.raises(PipelineError, match="taken over"):
+        query.commit(1, *left)
+    again = query.again()
+    again.commit(1, again.task(1, 0, ["c"]), again.task(1, 1, ["d"]))
+    message = other.task(0, 0, ["e"])
+    abort_left_open(cluster, [query.id, "another"])
+    abort_left_open(cluster, [])
+    other.commit(0, message)
+    assert sorted(values_of(cluster, topic)) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_a_cancelled_task_that_goes_on_after_its_query_has_ended_is_fenced(
+    broker, cluster, topic, monkeypatch
+):
+    """Its id is taken, its transaction has not begun."""
+    monkeypatch.setattr(exactly_once, "FENCED_TIMEOUT", 0.0)
+    query = Query(broker, topic, monkeypatch)
+    query.commit(0, query.task(0, 0, ["a"]))
+    producer_begin = exactly_once.TransactionalProducer.begin
+
+    def begin(producer):
+        producer_begin(producer)
+        with monkeypatch.context() as inner:
+            inner.setattr(exactly_once.TransactionalProducer, "begin", producer_begin)
+            abort_left_open(cluster, [query.id])
+
+    monkeypatch.setattr(exactly_once.TransactionalProducer, "begin", begin)
+    with pytest.raises(PipelineError, match="fenced"):
+        query.task(1, 0, ["b"])
+    assert values_of(cluster, topic) == [b"a"]

@@ -69,6 +69,66 @@ def test_what_cannot_be_done_is_one_message(sql: RunningSql, arguments: tuple[st
     assert done.returncode != 0 and words in done.stderr and "Traceback" not in done.stderr
 
 
+def test_run_script_is_for_execute_too_and_fails_with_its_script(
+    sql: RunningSql, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "two words.sql"
+    file.write_text(CREATE.format(name) + "\nSHOW NOTHING;")
+    done = _run(sql, "--execute", f"RUN SCRIPT '{file}';")
+    assert "Stream created" in done.stdout
+    assert done.returncode == 1 and f"{file}:2:" in done.stderr
+    done = _run(sql, "--execute", "run script")
+    assert done.returncode == 1 and "needs the name of a file" in done.stderr
+
+
+def test_spool_has_what_was_typed_and_answered_until_it_is_off(
+    sql: RunningSql, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql.ksql(CREATE.format(name))
+    shell, file = Shell(sql.url, "tabular"), tmp_path / "it's.log"
+    lines = iter(
+        [
+            "SHOW TYPES;",
+            "spool '" + str(file).replace("'", "''") + "';",
+            f"DESCRIBE {name}",
+            ";",
+            "SHOW NOTHING;",
+            "SPOOL OFF",
+            "SHOW TABLES;",
+        ]
+    )
+    shell.interact(lambda _: next(lines, "exit"))
+    spooled = file.read_text()
+    assert spooled.startswith(f"sql> DESCRIBE {name}\n   > ;\n")
+    assert "INTEGER" in spooled and "Syntax" in spooled
+    assert "SHOW TYPES" not in spooled and "SHOW TABLES" not in spooled
+    shown = capsys.readouterr().out
+    assert f"spooled to {file}" in shown and f"Spool written to {file}" in shown and "INTEGER" in shown
+
+
+def test_a_spool_is_whole_when_the_shell_ends_without_spool_off(sql: RunningSql, tmp_path: Path) -> None:
+    before, file = sys.stdout, tmp_path / "spool"
+    lines = iter([f"SPOOL {file}", "SHOW VARIABLES;"])
+    Shell(sql.url, "tabular").interact(lambda _: next(lines, "exit"))
+    assert file.read_text().startswith("sql> SHOW VARIABLES;\n") and sys.stdout is before
+
+
+def test_a_spool_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match=r"cannot spool to .*: is a directory"):
+        Shell("http://127.0.0.1:1", "tabular").own(f"spool '{tmp_path}'")
+
+
+def test_the_shell_goes_to_another_server_only_if_that_answers(
+    sql: RunningSql, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = Shell(sql.url, "tabular")
+    with pytest.raises(CommandFailed, match="does not answer"):
+        shell.own("server http://127.0.0.1:1")
+    assert shell.own("server;") and shell.own(f"SERVER {sql.url}") and shell.own("version")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == [sql.url, sql.url] and shown[2].startswith("Server: ")
+
+
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(CommandFailed, match="does not answer"):
         Shell("http://127.0.0.1:1", "tabular").run("SHOW STREAMS;")

@@ -56,7 +56,7 @@ def test_every_word_is_counted_once(
         ready = context.Event()
         process = context.Process(target=_run, args=(dumps(application), ready))
         process.start()
-        assert ready.wait(60)
+        assert ready.wait(180)
         # Anywhere: while tasks are taken over, while they work, between two commits.
         time.sleep(chosen.uniform(0.05, 0.8))
         process.kill()

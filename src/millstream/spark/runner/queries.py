@@ -9,6 +9,7 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -96,7 +97,10 @@ class Queries:
         *,
         restarts: int = 3,
         available_now: bool = False,
+        settle: Callable[[Collection[str]], None] | None = None,
     ) -> None:
+        """`settle` gets the ids of queries that were stopped for good, which may have left something
+        open."""
         self._app = app
         self._spark = spark
         self._settings = settings
@@ -105,6 +109,8 @@ class Queries:
         self._restarts = self._restarts_left = restarts
         self._available_now = available_now
         self._running: dict[str, Any] = {}
+        self._settle = settle
+        self._query_ids: set[str] = set()  # of Spark's queries; asked for while there is a JVM to ask
         self._batches: dict[str, int] = {}  # finished since the last start
         self._has_worked = False  # in this run, before any start
         self._pause = FIRST_PAUSE
@@ -128,6 +134,8 @@ class Queries:
             for name, one in made.items():
                 self._running[name] = self._started(name, one)
                 self._listener.own(str(self._running[name].runId), self, name)
+                if (query_id := getattr(self._running[name], "id", None)) is not None:
+                    self._query_ids.add(str(query_id))
         except Exception as error:
             self._stop_all(0)
             raise PipelineError(reason(error)) from error
@@ -172,6 +180,7 @@ class Queries:
             self._pause, self._restarts_left = FIRST_PAUSE, self._restarts
         self._batches = dict.fromkeys(self._batches, 0)  # the next start may fail before it counts anew
         if not worked or self._restarts_left <= 0:
+            self._end_what_is_open()
             self._set_state(FAILED)
             return
         self._restarts_left -= 1
@@ -193,6 +202,7 @@ class Queries:
             return
         self._set_state(STOPPING)
         self._stop_all(grace)
+        self._end_what_is_open()
         self._last_reports()
         self._set_state(STOPPED)
 
@@ -201,7 +211,13 @@ class Queries:
         self._again_at = None
         self.status.last_error = text
         self._stop_all(0)
+        self._end_what_is_open()
         self._set_state(FAILED)
+
+    def _end_what_is_open(self) -> None:
+        """A pipeline that is started again does so itself."""
+        if self._settle is not None and self._query_ids:
+            self._settle(self._query_ids)
 
     def _last_reports(self) -> None:
         """Spark hands its reports on in a thread of its own: wait a moment for the last ones."""

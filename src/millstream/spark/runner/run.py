@@ -15,13 +15,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import ClientConfig
+from millstream.client import ClientConfig, Cluster
 from millstream.spark.errors import PipelineError
 from millstream.spark.lost import forget_lost, jvm_of, why_lost
 from millstream.spark.runner.checkpoint import checkpoint_root, use_remote
@@ -34,6 +34,7 @@ from millstream.spark.runner.screen import Screen, default_screen
 from millstream.spark.runner.status_records import FAILED, HEARTBEAT, Command, Status
 from millstream.spark.runner.status_topic import StatusTopic, create_status_topic
 from millstream.spark.session import default_master, refuse_connect
+from millstream.spark.sink.left_open import abort_left_open
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -201,7 +202,14 @@ class _Process:
             listener,
             restarts=options.restarts,
             available_now=options.available_now,
+            settle=self._abort_left_open,
         )
+
+    def _abort_left_open(self, query_ids: Collection[str]) -> None:
+        """If that cannot be done now (brokers that are away, rights that are missing), time does it."""
+        client = replace(self._options.client, total_timeout=TIMEOUT)
+        with contextlib.suppress(KafkaError), Cluster(client) as cluster:
+            abort_left_open(cluster, query_ids)
 
     def _start(self) -> None:
         for name, queries in self._pipelines.items():

@@ -28,7 +28,12 @@ class Task:
 
 
 def transactional_id_of(query: str, number: int) -> str:
-    return f"millstream-{query}-{number}"
+    return f"{transactional_id_prefix(query)}{number}"
+
+
+def transactional_id_prefix(query: str) -> str:
+    """Of all tasks of a query."""
+    return f"millstream-{query}-"
 
 
 def query_of(checkpoint: str | None) -> str:

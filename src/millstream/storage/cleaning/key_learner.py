@@ -31,14 +31,42 @@ from millstream.wire.batch import (
     read_header,
 )
 from millstream.wire.checksum import crc32c
+from millstream.wire.record_walk import FIRST_OF_TWO, ONE_BYTE_LENGTH, SECOND_OF_TWO
 
 KEYS_AT_ONCE = 4096
 MAX_SCANNED_CHUNKS = 50_000
 MAX_SCANNED_BATCHES = 2_000_000  # 8 MB
-# In a batch of one record: behind size (two bytes), attributes, time, offset, length.
-KEY_AT = HEADER_SIZE + 6
-SINGLE = struct.Struct(OUTLINE.format + "6B")
-"""A header, and the bytes behind it."""
+ATTRIBUTES_LOW_AT = 22  # in a batch
+
+
+class SingleLayout(NamedTuple):
+    """A batch of one plain record up to the length of its key, if size, timestamp, offset and that length are
+    numbers of one byte. The size takes one byte or two."""
+
+    fields: (
+        struct.Struct
+    )  # those of OUTLINE, then two bytes of the size, timestamp, offset, length of the key
+    key_at: int
+    length: int  # of the batch, as its header gives it, without what the record's size says
+    first_of_size: list[int]
+    second_of_size: list[int]
+
+
+# The second byte is the record's attributes, which say nothing yet.
+SHORT_RECORD = SingleLayout(
+    struct.Struct(OUTLINE.format + "5B"),
+    HEADER_SIZE + 5,
+    HEADER_SIZE - LENGTH_END + 1,
+    ONE_BYTE_LENGTH,
+    [0] * 256,
+)
+LONG_RECORD = SingleLayout(
+    struct.Struct(OUTLINE.format + "2Bx3B"),
+    HEADER_SIZE + 6,
+    HEADER_SIZE - LENGTH_END + 2,
+    FIRST_OF_TWO,
+    SECOND_OF_TWO,
+)
 
 
 class ScannedChunk(NamedTuple):
@@ -143,37 +171,35 @@ class KeyLearner:
 
         What is unusual or wrong about the next batch is for the caller to find.
         """
+        # Compared as bytes: the chunk may end here.
+        layout = LONG_RECORD if chunk[at + HEADER_SIZE : at + HEADER_SIZE + 1] > b"\x7f" else SHORT_RECORD
+        fields, key_at, header_length, first_of_size, second_of_size = layout
         keys = self._keys
-        add_key, add_start, unpack = keys.append, starts.append, SINGLE.unpack_from
+        add_key, add_start, unpack = keys.append, starts.append, fields.unpack_from
+        key_lengths = ONE_BYTE_LENGTH
+        usual = chunk[at + ATTRIBUTES_LOW_AT] & LOG_APPEND_TIME
         filled, first = len(chunk), expected
-        last_start = filled - SINGLE.size
+        last_start = filled - fields.size
         with_values = True
         while at <= last_start:
-            base, length, magic, crc, attributes, delta, count, low, high, c, d, e, f = unpack(chunk, at)
+            base, length, magic, crc, attributes, delta, count, low, high, timestamp, offset, key_length = (
+                unpack(chunk, at)
+            )
             stop = at + LENGTH_END + length
+            key_start = at + key_at
+            key_end = key_start + key_lengths[key_length]
             if (
                 base != expected
                 or magic != MAGIC
                 or count != 1
                 or delta
-                or attributes & ~LOG_APPEND_TIME
-                or not at < stop <= filled
-                or crc32c(view[at + CRC_START : stop]) != crc
-            ):
-                break
-            # Size (one or two bytes), attributes, timestamp, offset, length of the key.
-            if low > 0x7F:
-                key_start, size, timestamp, offset, key_length = at + KEY_AT, low & 0x7F | high << 7, d, e, f
-            else:
-                key_start, size, timestamp, offset, key_length = at + KEY_AT - 1, low, c, d, e
-            key_end = key_start + (key_length >> 1)
-            if (
-                size & 1
-                or (high | timestamp) > 0x7F
+                or attributes != usual
+                or length != header_length + first_of_size[low] + second_of_size[high]
+                or timestamp > 0x7F
                 or offset
-                or key_length & 0x81
-                or key_start - 4 + (size >> 1) != stop
                 or key_end >= stop
+                or stop > filled
+                or crc32c(view[at + CRC_START : stop]) != crc
             ):
                 break
             add_key(chunk[key_start:key_end])
