@@ -52,7 +52,9 @@ class Security:
     def prepare(self, context: ListenerContext) -> None:
         """Give a listener what its protocol needs. InvalidSetting if that cannot be."""
         if context.protocol.endswith("SSL"):
-            context.tls = self.tls[context.name] = ListenerTls(self.broker.settings, context.name)
+            context.tls = self.tls[context.name] = ListenerTls(
+                self.broker.settings, context.name, context.protocol
+            )
         if context.protocol.startswith("SASL"):
             login = self.logins[context.name] = ListenerLogin(
                 context,

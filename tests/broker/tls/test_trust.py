@@ -122,3 +122,25 @@ def test_a_key_in_a_trust_store_does_not_make_its_authority_trusted(tmp_path: Pa
         shake_hands(context(other.certificate), bob)
     # Unless it is an entry of its own, too.
     shake_hands(context(authority.certificate), bob)
+
+
+def test_the_brokers_client_auth_is_for_listeners_without_sasl(tmp_path: Path) -> None:
+    """As in Kafka: those who log in by SASL are asked for a certificate by the listener's own
+    setting only."""
+    authority = Authority(tmp_path, "authority")
+    given = {
+        "ssl.keystore.location": str(authority.issue("broker")),
+        "ssl.truststore.location": str(authority.pem),
+        "ssl.client.auth": "required",
+    }
+    asked = ssl.CERT_REQUIRED
+    assert build(TlsSettings(BrokerSettings(given), "MUTUAL", "SSL")).context.verify_mode == asked
+    login = build(TlsSettings(BrokerSettings(given), "LOGIN", "SASL_SSL"))
+    assert login.context.verify_mode == ssl.CERT_NONE
+    assert "listener.name.login.ssl.client.auth" in login.warnings[0]
+    both = build(
+        TlsSettings(
+            BrokerSettings({**given, "listener.name.login.ssl.client.auth": "required"}), "LOGIN", "SASL_SSL"
+        )
+    )
+    assert (both.context.verify_mode, both.warnings) == (asked, ())

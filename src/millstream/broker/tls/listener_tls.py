@@ -25,10 +25,11 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class ListenerTls:
-    def __init__(self, settings: BrokerSettings, listener: str) -> None:
+    def __init__(self, settings: BrokerSettings, listener: str, protocol: str) -> None:
         """InvalidSetting if the listener cannot speak TLS with these settings."""
         self.listener = listener
-        self.settings = TlsSettings(settings, listener)
+        self._protocol = protocol
+        self.settings = TlsSettings(settings, listener, protocol)
         self._stamp = _stamp(self.settings)
         self.material = build(self.settings)
         self.reloads = 0
@@ -42,14 +43,14 @@ class ListenerTls:
     def check(self, settings: BrokerSettings) -> Material | None:
         """What these settings of the broker would give; None if they say what holds already. InvalidSetting
         if they must not come into force."""
-        wanted = TlsSettings(settings, self.listener)
+        wanted = TlsSettings(settings, self.listener, self._protocol)
         if wanted.values == self.settings.values and _stamp(wanted) == self._stamp:
             return None
         return self._compatible(build(wanted), wanted, settings)
 
     def follow(self, settings: BrokerSettings) -> None:
         """Take over what the settings say now, if it can be used."""
-        wanted = TlsSettings(settings, self.listener)
+        wanted = TlsSettings(settings, self.listener, self._protocol)
         stamp = _stamp(wanted)
         try:
             material = self.check(settings)

@@ -77,12 +77,19 @@ class Material:
 
 
 class TlsSettings:
-    """The TLS settings of one listener: its own where it has them, otherwise those of the broker."""
+    """The TLS settings of one listener: its own where it has them, otherwise those of the broker. As in
+    Kafka, the broker's ssl.client.auth is for SSL listeners: where clients log in by SASL, only the
+    listener's own setting asks them for a certificate too."""
 
-    def __init__(self, settings: BrokerSettings, listener: str) -> None:
+    def __init__(self, settings: BrokerSettings, listener: str, protocol: str = "SSL") -> None:
         self.listener = listener
         self._names = {name: self._full_name(settings, name) for name in NAMES}
         self.values = {name: settings.text(full) or "" for name, full in self._names.items() if full}
+        name = "ssl.client.auth"
+        has_own = self._names[name] != name
+        self.ignores_client_auth = protocol == "SASL_SSL" and not has_own and settings.is_set(name)
+        if self.ignores_client_auth:
+            self.values[name] = "none"
 
     def _full_name(self, settings: BrokerSettings, name: str) -> str:
         return settings.of_listener(self.listener, name)
@@ -135,6 +142,11 @@ def build(tls: TlsSettings) -> Material:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     certificate = load_key_store(context, tls)
     _ask_for_certificates(context, tls, load_trust_store(context, tls))
+    if tls.ignores_client_auth:
+        warnings.append(
+            f"ssl.client.auth is for SSL listeners. To ask the clients of listener {tls.listener} for a "
+            f"certificate too, set listener.name.{tls.listener.lower()}.ssl.client.auth"
+        )
     left = certificate.not_after - time.time()
     if left <= 0:
         warnings.append(f"the certificate of listener {tls.listener} has expired: clients refuse it")
