@@ -118,6 +118,14 @@ async def test_the_first_start(start: Start) -> None:
     assert image.version == 2  # the claim and the registration
 
 
+async def test_a_new_life_has_its_lease_when_the_image_shows_it(start: Start) -> None:
+    """Until then the image may be older than the end of the life before, and show what it led."""
+    controller = await start.local()
+    assert controller.holds_lease()
+    controller.broker_epoch += 1  # registered anew; the entry has not come yet
+    assert not controller.holds_lease()
+
+
 async def test_commands_of_all_kinds(start: Start) -> None:
     controller = await start.local()
     [made] = await controller.submit(new_topic("a", 3))

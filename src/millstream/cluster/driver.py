@@ -187,8 +187,9 @@ class Controller:
         await self._until(lambda: self._informed >= version)
 
     def holds_lease(self) -> bool:
-        """Whether nobody can have declared this broker dead yet; when not, another may lead what it leads."""
-        return self._store.lease() > time.monotonic()
+        """Whether nobody can have declared this broker dead yet; when not, another may lead what it leads.
+        Nor before the image shows the present life: it may be older than the end of the one before."""
+        return self._is_registered() and self._store.lease() > time.monotonic()
 
     def stay_away(self) -> None:
         """From now on, whoever declares this broker dead is right."""

@@ -181,6 +181,27 @@ async def test_nobody_is_expelled_by_a_broker_that_may_be_deposed(
     assert group.is_empty
 
 
+async def test_offsets_are_not_told_by_a_broker_that_may_be_deposed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused and does not know yet: the group has gone on elsewhere, in a transaction perhaps."""
+    assert await lab.commit("g", "t", 0, 5) == 0
+    holds = [False]
+    monkeypatch.setattr(lab.broker.controller, "holds_lease", lambda: holds[0])
+    partition = lab.shard("g").partition
+
+    async def fetched() -> Any:
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        return await lab.ask("offset_fetch", 5, group_id="g", topics=topics)
+
+    # The only replica: nobody else can have taken over.
+    assert (await fetched()).topics[0].partitions[0].committed_offset == 5
+    partition.replicas = (*partition.replicas, 99)
+    assert (await fetched()).error_code is ErrorCode.not_coordinator
+    holds[0] = True
+    assert (await fetched()).topics[0].partitions[0].committed_offset == 5
+
+
 async def test_a_timer_leaves_groups_alone_that_are_no_longer_coordinated_here(lab: Lab) -> None:
     await lab.stable("g", session=100)
     shard = lab.shard("g")

@@ -268,8 +268,16 @@ class GroupCoordinator:
             raise KafkaError(error)
 
     def offsets(self, group_id: str) -> OffsetTable:
-        """Where the offsets of the group are found. KafkaError if not here, or not yet."""
-        return self.runtime.shard(group_id).offsets
+        """Where the offsets of the group are found. KafkaError if not here, or not yet.
+
+        Also from a broker that may be deposed: it was paused, and what it knows is from before. A consumer
+        that goes on there reads again what others, or itself in a transaction, have done since. All that
+        writes needs no such check, since nothing is committed without the followers.
+        """
+        shard = self.runtime.shard(group_id)
+        if len(shard.partition.replicas) > 1 and not self.broker.controller.holds_lease():
+            raise KafkaError(ErrorCode.not_coordinator)
+        return shard.offsets
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
         """KafkaError if this member may not fetch offsets (KIP-848)."""
