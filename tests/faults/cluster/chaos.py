@@ -29,6 +29,7 @@ class Fault:
     begin: Callable[[], None]
     end: Callable[[], None]
     seconds: float = 0.0
+    takes_quorum: bool = False
 
 
 @dataclass
@@ -60,8 +61,12 @@ class ClusterChaos:
         for fault in faults:
             fault.seconds = self.random.uniform(0.2, 8.0 if self.random.random() < 0.15 else 3.0)
             fault.begin()
+        shortest = min(fault.seconds for fault in faults)
+        for fault in faults:
+            if fault.takes_quorum:  # a broker that starts waits for it, and this thread for the broker
+                fault.seconds = shortest
         passed = 0.0
-        for fault in sorted(faults, key=lambda each: each.seconds):
+        for fault in sorted(faults, key=lambda each: (each.seconds, not each.takes_quorum)):
             time.sleep(fault.seconds - passed)
             passed = fault.seconds
             fault.end()
@@ -186,7 +191,9 @@ class ClusterChaos:
             return self._kill_zookeepers("kill ZooKeeper's leader", [leader])
         if choice < 0.75:
             return self._kill_zookeepers("kill a follower of ZooKeeper", [self.random.choice(others)])
-        return self._kill_zookeepers("kill ZooKeeper's quorum", [leader, self.random.choice(others)])
+        fault = self._kill_zookeepers("kill ZooKeeper's quorum", [leader, self.random.choice(others)])
+        fault.takes_quorum = True
+        return fault
 
     def _kill_zookeepers(self, what: str, names: list[str]) -> Fault:
         servers = [self.processes.zookeepers[name] for name in names]
