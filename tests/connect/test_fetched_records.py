@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from millstream.client.fetch import Fetched
-from millstream.connect.runtime.fetched_records import in_columns, one_by_one
+from millstream.connect.data.fetched_records import in_columns, one_by_one
 from millstream.wire.errors import ErrorCode
 from millstream.wire.records import Record, encode_batch
 

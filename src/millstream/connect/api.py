@@ -57,11 +57,20 @@ class SourceTask(ABC):
     """Whether it wants to be asked after `idle_ms` and no later; the others are asked less often, up to four
     times that, the longer nothing comes."""
 
+    notes_positions: ClassVar[bool] = False
+    """Whether `written` is called."""
+
     def start(self, settings: Settings, context: SourceContext) -> None:  # noqa: B027
         """Once, before the first poll."""
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord]: ...
+
+    def written(  # noqa: B027
+        self, where: TopicPartition, offset: int, records: Sequence[SourceRecord]
+    ) -> None:
+        """These records stand in a partition one after the other, the first at this offset. Called before
+        `committed`, for the last batch of each partition."""
 
     def committed(self) -> None:  # noqa: B027
         """All that was polled so far is in Kafka."""
@@ -115,6 +124,8 @@ class Connector(ABC):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.request_task_reconfiguration: Callable[[], None] = lambda: None
+        """Any thread may call it: `task_settings` is asked again, and tasks that changed begin anew."""
 
     def start(self) -> None:  # noqa: B027
         """Once, before the tasks are dealt. What is wrong beyond single settings is a ConnectError here."""

@@ -21,6 +21,7 @@ from millstream.connect.config.config_def import (
     ConfigValue,
     Validator,
     printed,
+    with_prefix,
 )
 from millstream.connect.config.connector_config import SINK_CONFIG, SOURCE_CONFIG, check_sink
 from millstream.connect.converters.base import CONVERTER_TYPE
@@ -36,7 +37,7 @@ from millstream.connect.runtime.client_settings import (
     poll_records,
     refusal,
 )
-from millstream.connect.runtime.pipeline import names, with_prefix, worker_registry
+from millstream.connect.runtime.pipeline import names, worker_registry
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Password, Type

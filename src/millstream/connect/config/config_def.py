@@ -273,3 +273,7 @@ class CheckedBy:
 
     def __str__(self) -> str:
         return self.phrase
+
+
+def with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :]: text for name, text in settings.items() if name.startswith(prefix)}

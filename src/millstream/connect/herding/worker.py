@@ -7,6 +7,7 @@ Starting Spark for the first task takes seconds; nobody but this thread waits fo
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -81,6 +82,7 @@ class Worker:
         self._failed: dict[str, dict[str, str]] = {}
         self.assignment: dict[Item, str] = {}
         self._changed: set[str] = set()
+        self._to_deal: set[str] = set()
         self._restarts: list[tuple[str, int]] = []
         self._wake = threading.Condition()
         self._stopped = self._look_again = False
@@ -98,6 +100,12 @@ class Worker:
         with self._wake:
             self._changed.update(names)
             self._wake.notify_all()
+
+    def deal_again(self, name: str) -> None:
+        """A connector's tasks are to have other settings."""
+        with self._wake:
+            self._to_deal.add(name)
+        self.changed(name)
 
     def woken(self) -> None:
         with self._wake:
@@ -221,12 +229,16 @@ class Worker:
         resolved = resolve(settings, self._providers)
         running = self.connectors.get(name)
         if running is not None and running.settings == resolved:
+            if name in self._to_deal:
+                self._to_deal.discard(name)
+                self._keep_tasks(name, running, settings, self._dealt(name, running, settings, resolved))
             return
         if self._failed.get(name) == settings:
             return
         self._stop_connector(name)
         try:
             connector = self._environment.class_of(settings)(resolved)
+            connector.request_task_reconfiguration = functools.partial(self.deal_again, name)
             connector.start()
             tasks = self._dealt(name, connector, settings, resolved)
         except Exception as error:
@@ -237,6 +249,12 @@ class Worker:
         self._failed.pop(name, None)
         self.connectors[name] = connector
         self.writer.connector(name, "RUNNING", version=connector.version)
+        self._keep_tasks(name, connector, settings, tasks)
+
+    def _keep_tasks(
+        self, name: str, connector: Connector, settings: dict[str, str], tasks: list[dict[str, str]]
+    ) -> None:
+        """In the config topic, where they differ from what is there."""
         if tasks != self._configs.tasks.get(name) or settings != self._configs.applied.get(name):
             self._fence(name, connector, len(tasks))
             self._store.append(task_records(name, tasks))

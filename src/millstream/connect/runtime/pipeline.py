@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from millstream.connect.config.config_def import ConfigError
+from millstream.connect.config.config_def import ConfigError, with_prefix
 from millstream.connect.converters.base import Converted, Converter
 from millstream.connect.converters.plugins import make_converter
+from millstream.connect.data.fetched_records import TimedRecord
 from millstream.connect.data.record import Header, SchemaAndValue, SinkRecord, SourceRecord
 from millstream.connect.data.schema import Schema
-from millstream.connect.runtime.fetched_records import TimedRecord
 from millstream.connect.runtime.source_blocks import ProducerRecord, SourceBlocks
 from millstream.connect.runtime.tolerance import Stage, Tolerance
 from millstream.connect.transforms.base import AnyRecord, Predicate, Transform
@@ -38,10 +38,6 @@ class Converters(NamedTuple):
     key: Converter
     value: Converter
     header: Converter
-
-
-def with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name[len(prefix) :]: text for name, text in settings.items() if name.startswith(prefix)}
 
 
 def names(text: str | None) -> list[str]:

@@ -23,6 +23,7 @@ from millstream.connect.api import Position, SinkContext, SinkTask
 from millstream.connect.config.config_providers import resolve
 from millstream.connect.config.connector_config import SINK_CONFIG
 from millstream.connect.config.java_regex import compile_regex
+from millstream.connect.data.fetched_records import TimedRecord, committed_records
 from millstream.connect.data.record import SinkRecord
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.connect.plugins import find_connector
@@ -34,7 +35,6 @@ from millstream.connect.runtime.dead_letters import (
     size_of,
     to_dead_letter,
 )
-from millstream.connect.runtime.fetched_records import TimedRecord, committed_records
 from millstream.connect.runtime.pipeline import Pipeline
 from millstream.connect.runtime.redrive import at_dead_letter, belongs, count_redrive, is_chosen, original
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec

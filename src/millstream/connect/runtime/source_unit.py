@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millstream.client import Admin, NewTopic, Producer, TransactionalProducer
+from millstream.client import Admin, NewTopic, Producer, Sent, TransactionalProducer
 from millstream.client.fetch import Fetched
 from millstream.client.producer import Batch
 from millstream.client.transaction_commits import TransactionCommit
 from millstream.connect.api import SourceContext, SourceTask
+from millstream.connect.config.config_def import with_prefix
 from millstream.connect.config.config_providers import resolve
 from millstream.connect.config.connector_config import SOURCE_CONFIG
 from millstream.connect.config.java_regex import compile_regex
@@ -24,7 +25,7 @@ from millstream.connect.plugins import find_connector
 from millstream.connect.runtime.client_settings import client_settings, compression
 from millstream.connect.runtime.offset_file import append, read_file
 from millstream.connect.runtime.offset_records import OffsetState, offset_key, offset_value, read_offsets
-from millstream.connect.runtime.pipeline import Pipeline, names, with_prefix
+from millstream.connect.runtime.pipeline import Pipeline, names
 from millstream.connect.runtime.source_blocks import ProducerRecord
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
@@ -51,11 +52,12 @@ _BATCH_OVERHEAD, _RECORD_OVERHEAD = 61, 21
 class _Batch:
     """What one partition gets in the round that is being filled."""
 
-    __slots__ = ("bytes", "partition", "records", "topic")
+    __slots__ = ("bytes", "partition", "records", "sources", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic, self.partition = topic, partition
         self.records: list[Record] = []
+        self.sources: list[SourceRecord] = []
         self.bytes = 0
 
 
@@ -92,6 +94,11 @@ class SourceUnit:
         self._bytes = 0
         self._batches_of_round: dict[TopicPartition, _Batch] = {}
         self._batch: _Batch | None = None
+        # Of tasks that want to know where their records went: the last batch of each partition, while it is
+        # filled and while it is written.
+        self._last_batches: dict[TopicPartition, _Batch] = {}
+        self._in_flight: dict[TopicPartition, _Batch] = {}
+        self._sent: dict[TopicPartition, Sent] = {}
         self._source_offsets: dict[bytes, bytes | None] = {}
         self._uncommitted = False
         self._next_partition: defaultdict[str, int] = defaultdict(int)
@@ -176,6 +183,8 @@ class SourceUnit:
                 written = in_block or self._alone(record, now)
                 if written is not None:
                     self._add(*written)
+                    if self._task.notes_positions and self._batch is not None:
+                        self._batch.sources.append(record)
             except RecordFailed as failed:
                 self._tolerance.log_failure(failed.failure, record)
             except ConnectError as error:
@@ -229,6 +238,7 @@ class SourceUnit:
         if found is None:
             found = self._batches_of_round[which] = _Batch(which.topic, which.partition)
             self._rounds[-1][which] = found.records
+            self._last_batches[which] = found
         self._batch = found
         return found
 
@@ -298,11 +308,12 @@ class SourceUnit:
                 self.status.metrics[f"{TOPIC_METRIC}{which.topic}"] = 1.0
         self._rounds, self._bytes, self._source_offsets = [], 0, {}
         self._batches_of_round, self._batch = {}, None
+        self._in_flight, self._last_batches, self._sent = self._last_batches, {}, {}
         try:
             if isinstance(self._producer, TransactionalProducer):
                 return TransactionCommit(self._producer, rounds, "", {})
             for batches in rounds:
-                self._producer.send_batches(batches)
+                self._sent |= self._producer.send_batches(batches)
             if self._spec.offsets_file is not None and offsets:
                 append(Path(self._spec.offsets_file), offsets)
         except KafkaError as error:
@@ -349,7 +360,17 @@ class SourceUnit:
         self._counts.clear()
         self._commit_at = None
         self.status.commits += 1
+        self._tell_positions(self._sent if commit is None else commit.sent)
         self._task.committed()
+
+    def _tell_positions(self, sent: Mapping[TopicPartition, Sent]) -> None:
+        written, self._in_flight = self._in_flight, {}
+        if not self._task.notes_positions:
+            return
+        for which, batch in written.items():
+            where = sent.get(which)
+            if where is not None and where.offset >= 0 and batch.sources:
+                self._task.written(which, where.offset, batch.sources)
 
     def close(self) -> None:
         self._task.stop()
