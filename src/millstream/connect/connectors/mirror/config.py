@@ -27,8 +27,6 @@ from millstream.wire.errors import KafkaError
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _MIRROR = "org.apache.kafka.connect.mirror."
 _SHARED = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
-CONNECT_SECONDS = 20.0
-"""How long a call to a cluster may take at the start of a connector: others wait for it."""
 
 
 def _is_policy(name: str, value: Any) -> None:
@@ -129,7 +127,7 @@ BASE = ConfigDef(
             Type.LONG,
             60000,
             LOW,
-            "How long an administrative call may take; 20000 at most.",
+            "Accepted; a call to a cluster may take 20 seconds.",
         ),
         ConfigKey(
             "replication.policy.class",
