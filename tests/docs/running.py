@@ -10,10 +10,8 @@ import doctest
 import io
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,34 +22,23 @@ import yaml
 
 from millstream.filters import compile_filter
 from tests.docs.blocks import ROOT, Block
+from tests.support.ports import free_port, free_ports
 
 COMMAND_TIMEOUT = 300.0
 READY_TIMEOUT = 120.0
 # In the order in which `up --port-base` hands them out; the last is for queries of Streams.
 PORTS = (9092, 8081, 8082, 8080, 9404, 7070)
+USED_PORTS = 12  # with those of several brokers
 ADDRESS = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)\b")
 UP = re.compile(r"^millstream up\b", re.MULTILINE)
 OWN_PORT = {"registry": 8081, "rest": 8082, "console": 8080}
 SERVICE = re.compile(r"^millstream (registry|rest|console) (?=--set)", re.MULTILINE)
 
 
-def free_port_base() -> int:
-    """The first of a row of free ports, below those that the kernel gives to clients."""
-    while True:
-        base = random.randrange(15_000, 30_000, 10)
-        with contextlib.ExitStack() as held:
-            try:
-                for port in range(base, base + len(PORTS)):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return base
-
-
 class PageRun:
-    def __init__(self, folder: Path, port_base: int) -> None:
+    def __init__(self, folder: Path, port_base: int = 0) -> None:
         self.folder = folder
-        self.port_base = port_base
+        self.port_base = port_base = port_base or free_ports(USED_PORTS)
         self.ports = {port: port_base + index for index, port in enumerate(PORTS)}
         # ZooKeeper, and the second and third of several brokers.
         self.ports |= {2181: port_base + 7, 9093: port_base + 10, 9094: port_base + 11}
@@ -103,7 +90,7 @@ class PageRun:
 
     def _with_listener(self, match: re.Match[str]) -> str:
         """A service has its own port on the page: from here on it is this one's, not that of `up`."""
-        port = self.ports[OWN_PORT[match[1]]] = free_port_base()
+        port = self.ports[OWN_PORT[match[1]]] = free_port()
         return f"{match[0]}--set listeners=http://127.0.0.1:{port} "
 
     def _bash(self, block: Block, text: str) -> str:

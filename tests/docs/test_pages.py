@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, Block, blocks_of
-from tests.docs.running import UP, PageRun, free_port_base
+from tests.docs.running import UP, PageRun
 
 # Raise this only together with a reason beside the block.
 NOT_RUN = 5
@@ -28,7 +28,7 @@ def _name(page: Path) -> str:
 
 
 def _run_page(blocks: list[Block], folder: Path) -> None:
-    run = PageRun(folder, free_port_base())
+    run = PageRun(folder)
     try:
         if not any(UP.search(block.text) for block in blocks):
             _millstream(run, "up", "-d", "--port-base", str(run.port_base))
@@ -40,8 +40,10 @@ def _run_page(blocks: list[Block], folder: Path) -> None:
 
 
 def _millstream(run: PageRun, *arguments: str, check: bool = True) -> None:
-    with open(run.folder / "platform.log", "a") as log:
-        subprocess.run(["millstream", *arguments], env=run.environment, stdout=log, stderr=log, check=check)
+    said = run.folder / "platform.log"
+    with said.open("a") as log:
+        ended = subprocess.run(["millstream", *arguments], env=run.environment, stdout=log, stderr=log)
+    assert ended.returncode == 0 or not check, said.read_text()
 
 
 def _runs_without_spark(blocks: list[Block]) -> bool:

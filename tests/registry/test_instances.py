@@ -97,6 +97,31 @@ def test_writes_are_passed_on_and_the_lead_moves(broker: Broker) -> None:
         close(first, second)
 
 
+def test_a_write_waits_for_the_next_leader(broker: Broker) -> None:
+    """The leader is gone, and the group has not noticed it yet: nothing listens at its address."""
+    first, second = pair(broker, "killed")
+    try:
+        wait_for_leader(second, first.url)
+        first.kill()
+        assert second.http.get("/health").json()["leader"] == first.url
+        assert Api(second.http).register("a", schema(1)) > 0
+        assert second.http.get("/health").json()["leads"]
+    finally:
+        close(first, second)
+
+
+def test_a_leader_that_stays_away(broker: Broker) -> None:
+    first, second = pair(broker, "away", millstream_leader_wait_ms=500)
+    try:
+        wait_for_leader(second, first.url)
+        first.kill()
+        answer = second.http.post("/subjects/a/versions", json={"schema": '"int"'})
+        assert (answer.status_code, answer.json()["error_code"]) == (500, 50003)
+        assert first.url in answer.json()["message"]
+    finally:
+        close(first, second)
+
+
 def test_an_instance_that_may_not_lead(broker: Broker) -> None:
     settings = settings_of("never", leader_eligibility="false")
     with RunningRegistry(broker.bootstrap_servers, {**settings, "millstream.leader.wait.ms": 500}) as alone:

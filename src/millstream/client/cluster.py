@@ -72,6 +72,10 @@ class Topic:
 CREATION_TIMEOUT = 10.0  # a broker that creates topics by itself has done so long before
 
 
+# Not the module's generator: a program that has seeded that one counts on its numbers.
+_JITTER = random.Random()
+
+
 class Retry:
     """One call's patience: `pause` after an error, until the error is final or the time is up."""
 
@@ -83,7 +87,7 @@ class Retry:
     def pause(self, error: KafkaError) -> None:
         if not retriable(error) or time.monotonic() + self._pause > self.deadline:
             raise error
-        time.sleep(self._pause * random.uniform(0.8, 1.2))
+        time.sleep(self._pause * _JITTER.uniform(0.8, 1.2))
         self._pause = min(self._pause * 2, self._longest)
 
 

@@ -169,20 +169,26 @@ class RegistryService:
     async def wait_for_leader(self) -> Identity | None:
         """The leader, if it is another instance; None when this one may write. RegistryError if there is
         none."""
-        if self.log.owned:
-            return None
-        if self.leader is not None and not self.leads:
-            return self.leader
+        if not await self._wait_until(self._has_leader, self.options.leader_timeout):
+            raise errors.unknown_leader()
+        return None if self.log.owned else self.leader
 
-        def known() -> bool:
-            return self.log.owned or (self.leader is not None and not self.leads)
+    async def wait_for_leader_after(self, gone: Identity, seconds: float) -> bool:
+        """Whether another one than this leads by then. The group notices that a leader has ended a little
+        later than whoever wants to talk to it."""
+        return await self._wait_until(lambda: self._has_leader() and self.leader != gone, seconds)
 
+    def _has_leader(self) -> bool:
+        return self.log.owned or (self.leader is not None and not self.leads)
+
+    async def _wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        if condition():
+            return True
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait_for(known), self.options.leader_timeout)
+                return await asyncio.wait_for(self._changed.wait_for(condition), seconds)
             except TimeoutError:
-                raise errors.unknown_leader() from None
-        return None if self.log.owned else self.leader
+                return False
 
     async def change(self, decide: Callable[[], Change | Steps], topic_log: TopicLog | None = None) -> object:
         """Decide on the newest state, write, and answer when it has come back. NotLeader if this instance may

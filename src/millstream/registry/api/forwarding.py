@@ -30,6 +30,10 @@ POSITION = "x-millstream-position"
 PASSED_ON = ("content-type", "accept", "authorization", "x-request-id")
 
 
+class NotReached(ConnectionError):
+    """Nobody listens at the leader's address, so nothing of the request has arrived there."""
+
+
 class LeaderClient:
     """Requests to the leader. An instance that leads never needs it, so httpx is loaded at the first use."""
 
@@ -38,7 +42,7 @@ class LeaderClient:
         self._client: Any = None
 
     async def send(self, method: str, url: str, content: bytes, headers: dict[str, str]) -> Any:
-        """The answer; OSError or ValueError where there is none."""
+        """The answer; ConnectionError where there is none."""
         import httpx
 
         if self._client is None:
@@ -51,6 +55,8 @@ class LeaderClient:
             self._client = httpx.AsyncClient(timeout=timeout, verify=verify)
         try:
             return await self._client.request(method, url, content=content, headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NotReached(str(error) or type(error).__name__) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionError(str(error) or type(error).__name__) from None
 
@@ -76,7 +82,16 @@ async def at_leader(
             if request.headers.get(FORWARDED, "").lower() == "true":
                 # The sender took this instance for the leader; it will find out.
                 raise errors.unknown_leader()
-            return await forward(request, leader, topic_log)
+            try:
+                return await forward(request, leader, topic_log)
+            except OSError as reason:
+                left = deadline - time.monotonic()
+                if isinstance(reason, NotReached) and await service.wait_for_leader_after(leader, left):
+                    continue
+                log.warning("the request could not be passed on to %s: %s", leader.url, reason)
+                raise errors.forwarding_failed(
+                    f"Error while forwarding the request to the leader {leader.url}: {reason}"
+                ) from None
         try:
             response = render(await service.change(decide, topic_log))
             if FORWARDED in request.headers:
@@ -97,13 +112,7 @@ async def forward(request: Request, leader: Identity, topic_log: TopicLog) -> Re
     path = request.scope["raw_path"].decode("ascii") if request.scope.get("raw_path") else request.url.path
     query = request.scope["query_string"].decode("ascii", "replace")
     url = f"{leader.url}{path}{'?' + query if query else ''}"
-    try:
-        got = await client.send(request.method, url, await request.body(), headers)
-    except OSError as reason:
-        log.warning("the request could not be passed on to %s: %s", leader.url, reason)
-        raise errors.forwarding_failed(
-            f"Error while forwarding the request to the leader {leader.url}: {reason}"
-        ) from None
+    got = await client.send(request.method, url, await request.body(), headers)
     position = got.headers.get(POSITION, "")
     if position.isdigit():
         await topic_log.read_up_to(int(position))
