@@ -585,7 +585,7 @@ async def test_lost_data_is_reported_until_the_log_knows_of_it(start: Start) -> 
     starting = asyncio.create_task(two.start(registration(lost_data=True)))
     await wait_until_async(lambda: 2 in start.hub.members and bool(two._tasks))
     first = start.hub.members[2].epoch
-    two._fenced.set()  # as if its session had been lost
+    two._keeper._fenced.set()  # as if its session had been lost
     await wait_until_async(lambda: start.hub.members[2].epoch > first)
     assert command_for(start.hub.members[2]).lost_data
     starting.cancel()
@@ -601,7 +601,7 @@ async def test_an_epoch_that_is_known_after_the_image_shows_it(start: Start) -> 
         return 7
 
     one._store.register = register  # type: ignore[method-assign]
-    one._fenced.set()
+    one._keeper._fenced.set()
     async with asyncio.timeout(60):
         await waiting
 

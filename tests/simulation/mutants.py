@@ -15,7 +15,7 @@ from millstream.broker.apis import fetch_read, replica_fetch_fast_path
 from millstream.broker.partition import Partition
 from millstream.broker.replication import replica_reads, replica_tracker
 from millstream.cluster import brokers, partitions, replication_control
-from millstream.cluster.driver import Controller
+from millstream.cluster.registration_keeper import RegistrationKeeper
 from tests.simulation import fake_disk
 
 _admit = replica_reads.admit
@@ -26,7 +26,7 @@ _proposed = replication_control._proposed
 _check_eligible = replication_control._check_eligible
 _eligible = partitions._eligible
 _broker_up = brokers.broker_up
-_keep_registered = Controller._keep_registered
+_keep_registered = RegistrationKeeper.keep
 _news = fetch_read.Fetch._news
 
 
@@ -122,11 +122,12 @@ def ignores_lost_data(old: Any, broker_id: int, down: Any, up: Any, lost_data: b
 
 async def says_nothing_of_lost_data_again(self: Any) -> None:
     """A broker that registers a second time no longer says that its data is lost, whoever knows."""
-    started, self.started = self.started, True
+    controller = self._controller
+    started, controller.started = controller.started, True
     try:
         await _keep_registered(self)
     finally:
-        self.started = started
+        controller.started = started
 
 
 def remembers_no_lost_data(self: Any, disk: Any, make_log: Callable[..., Any]) -> None:
@@ -175,7 +176,7 @@ MUTANTS: dict[str, tuple[Change, ...]] = {
     "leader epoch in Fetch": _admits_by(any_leader_epoch),
     "lost page cache": (Change(brokers, "broker_up", ignores_lost_data),),
     "lost page cache, second registration": (
-        Change(Controller, "_keep_registered", says_nothing_of_lost_data_again),
+        Change(RegistrationKeeper, "keep", says_nothing_of_lost_data_again),
     ),
     "lost page cache, second start": (Change(fake_disk.SimLogDirs, "__init__", remembers_no_lost_data),),
     "high watermark after a divergence": (Change(fetch_read.Fetch, "_news", tells_a_divergence_and_no_more),),

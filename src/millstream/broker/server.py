@@ -168,21 +168,7 @@ class Broker:
             loop.set_debug(True)
             loop.slow_callback_duration = slow_ms / 1000
         self.audit = self._make_audit()
-        try:
-            self.log_dirs = LogDirs(
-                self.settings.log_dirs,
-                file_limit=self.settings.integer("millstream.max.open.files") or None,
-                expiration_ms=self.settings.integer("producer.id.expiration.ms"),
-            )
-            self.log_dirs.on_offline = self._log_dir_failed
-            if self.settings.string("zookeeper.connect"):
-                self.store = await self._join()
-            else:
-                self.log_dirs.open(self.node_id)
-                self._bind(loop)
-                self.store = await self._open_store()
-        except (LogDirError, FormatError, StoreError, OSError) as error:
-            raise CannotStart(str(error)) from error
+        self.store = await self._open()
         self.alone = isinstance(self.store, LocalStore)
         self.controller = Controller(self.store, self.node_id, self.dynamic_config.decision_context())
         self.controller.run_in_thread = self.dispatcher.in_thread
@@ -231,6 +217,23 @@ class Broker:
         for acceptor in self.acceptors:
             acceptor.start()
         self.serving = True
+
+    async def _open(self) -> MetadataStore:
+        """Locks the data folders, binds the listeners, and opens the store of the metadata."""
+        try:
+            self.log_dirs = LogDirs(
+                self.settings.log_dirs,
+                file_limit=self.settings.integer("millstream.max.open.files") or None,
+                expiration_ms=self.settings.integer("producer.id.expiration.ms"),
+            )
+            self.log_dirs.on_offline = self._log_dir_failed
+            if self.settings.string("zookeeper.connect"):
+                return await self._join()
+            self.log_dirs.open(self.node_id)
+            self._bind(self.loop)
+            return await self._open_store()
+        except (LogDirError, FormatError, StoreError, OSError) as error:
+            raise CannotStart(str(error)) from error
 
     async def _enter(self) -> None:
         """Reads the metadata, opens the logs, and registers."""

@@ -5,9 +5,8 @@ the listeners, then wakes those who wait for that version. The *leader* campaign
 turns commands into entries: one append in flight, and all commands that arrive meanwhile go into the next
 entry together (group commit). A command is decided on the image as it will be after the commands before it,
 and its reply is given only when its entry is in the log and in this process's image. The *watcher*
-(`member_watcher`) tells the leader of brokers that come and go. The *keeper* registers this broker again when
-its session with the store was lost, or when the log says that it is dead: the same steps as at a start, with
-a new epoch.
+(`member_watcher`) tells the leader of brokers that come and go. The *keeper* (`registration_keeper`)
+registers this broker again when its registration has ended.
 
 Losing the contest for a position (`Conflict`) means that another process leads: pending commands are answered
 NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends
@@ -21,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -43,6 +41,7 @@ from millstream.cluster.metadata_records import (
 from millstream.cluster.metadata_snapshots import SNAPSHOT_ENTRIES, MetadataSnapshots
 from millstream.cluster.pending_commands import PendingCommand, answer, not_controller
 from millstream.cluster.registration import Registration
+from millstream.cluster.registration_keeper import RegistrationKeeper
 from millstream.cluster.store import (
     RETRY_SECONDS,
     Compacted,
@@ -103,10 +102,10 @@ class Controller:
         self._applied = asyncio.Event()
         self._snapshots = MetadataSnapshots(store, snapshot_entries)
         self._watcher = MemberWatcher(self, store)
-        self._registration: Registration | None = None
-        self._fenced = asyncio.Event()  # the log says that this broker is down
+        self.registration: Registration | None = None  # as it was last sent to the store
+        self._keeper = RegistrationKeeper(self, store)
+        self._keeping: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._keeper: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -126,12 +125,12 @@ class Controller:
         """
         if not self._tasks:
             await self.follow()
-        self._registration = registration
+        self.registration = registration
         self._check_levels()
         self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
-        self._keeper = asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper")
+        self._keeping = asyncio.create_task(self._guard(self._keeper.keep), name="metadata-keeper")
         leader = asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader")
-        self._tasks += (self._keeper, leader)
+        self._tasks += (self._keeping, leader)
         await self._until_accepted()
         self.started = True
         return self.broker_epoch
@@ -173,7 +172,7 @@ class Controller:
 
     async def update(self, registration: Registration) -> None:
         """Changes this broker's registration (to draining, say); the image follows."""
-        self._registration = registration
+        self.registration = registration
         await self._store.update(registration.encode())
 
     async def depose(self, broker_id: int, broker_epoch: int) -> None:
@@ -193,8 +192,8 @@ class Controller:
 
     def stay_away(self) -> None:
         """From now on, whoever declares this broker dead is right."""
-        if self._keeper is not None:
-            self._keeper.cancel()
+        if self._keeping is not None:
+            self._keeping.cancel()
 
     async def failed(self) -> BaseException:
         """Returns when the metadata can no longer be followed; the broker has to stop."""
@@ -202,7 +201,7 @@ class Controller:
 
     async def close(self) -> None:
         """Stops the tasks and closes the store. What is not in the log by now is answered NOT_CONTROLLER."""
-        self._resign("the broker is stopping")
+        self.resign("the broker is stopping")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -267,21 +266,21 @@ class Controller:
 
     async def _follow(self, delta: Delta) -> None:
         if delta.controller and self.leading:
-            self._resign(f"broker {self.image.controller_id} is the controller")
+            self.resign(f"broker {self.image.controller_id} is the controller")
         if delta.features:
             self._check_levels()
             self._watcher.levels_changed()
         await self._inform(self._listeners, delta)
         self._informed = self.image.version
-        self._notice_own_end()
-        self._wake()
+        self._keeper.notice_own_end()
+        self.wake()
 
     def _check_levels(self) -> None:
         """A level is raised only when every broker of the cluster supports it, so one that cannot follow was
         not in the cluster then: it has to stop, or it would misread what comes."""
-        if self._registration is not None:
+        if self.registration is not None:
             problem = unsupported_feature(
-                f"broker {self.broker_id}", self.image.features, self._registration.features
+                f"broker {self.broker_id}", self.image.features, self.registration.features
             )
             if problem is not None:
                 raise UnsupportedLevel(problem)
@@ -295,7 +294,8 @@ class Controller:
             except Exception:
                 log.exception("a listener failed on metadata version %d", delta.version)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Those who wait for something of the image, or of this broker's epoch, look again."""
         waited, self._applied = self._applied, asyncio.Event()
         waited.set()
 
@@ -308,45 +308,6 @@ class Controller:
     def _is_registered(self) -> bool:
         broker = self.image.brokers.get(self.broker_id)
         return broker is not None and broker.epoch == self.broker_epoch
-
-    # --- the keeper -----------------------------------------------------------------------------------------
-
-    async def _keep_registered(self) -> None:
-        while True:
-            await self._until_unregistered()
-            registration = self._registration
-            assert registration is not None
-            if self.started:
-                # The log knows what was lost before this process began. What it wrote since is still there.
-                self._registration = registration = replace(registration, lost_data=False)
-            self._resign("the session with the metadata store was lost")
-            while True:
-                try:
-                    self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
-                    self._fenced.clear()  # the end of the former life is no news
-                    self._notice_own_end()
-                    self._wake()  # the image may have shown the new life before we knew its epoch
-                    break
-                except StoreClosed:
-                    return
-                except Unavailable as problem:
-                    log.warning("broker %d cannot register again yet: %s", self.broker_id, problem)
-                    await asyncio.sleep(RETRY_SECONDS)
-            log.warning("broker %d registered again, with epoch %d", self.broker_id, self.broker_epoch)
-
-    async def _until_unregistered(self) -> None:
-        lost = asyncio.ensure_future(self._store.lost())
-        fenced = asyncio.ensure_future(self._fenced.wait())
-        try:
-            await asyncio.wait((lost, fenced), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
-            fenced.cancel()
-
-    def _notice_own_end(self) -> None:
-        """Somebody declared this life of the broker over, although it is not: it needs a new one."""
-        if self.image.brokers_down.get(self.broker_id) == self.broker_epoch:
-            self._fenced.set()
 
     # --- the leader -----------------------------------------------------------------------------------------
 
@@ -372,10 +333,10 @@ class Controller:
                 if not self.started:
                     raise
                 log.warning("broker %d no longer leads: %s", self.broker_id, problem)
-                self._resign("the metadata store did not answer")
+                self.resign("the metadata store did not answer")
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
-                self._resign("this broker is not the controller")
+                self.resign("this broker is not the controller")
                 for watcher in watchers:
                     watcher.cancel()
 
@@ -484,7 +445,8 @@ class Controller:
             answer([waiting], [not_controller()])
             raise
 
-    def _resign(self, why: str) -> None:
+    def resign(self, why: str) -> None:
+        """No longer leads; whoever waits is told so."""
         self.leading = False
         self._one_by_one = 0
         pending, self._pending = list(self._pending), deque()
@@ -506,8 +468,8 @@ class Controller:
                 log.exception("the metadata log can no longer be followed")
             if not self._failed.done():
                 self._failed.set_result(problem)
-            self._resign("the metadata log can no longer be followed")
-            self._wake()
+            self.resign("the metadata log can no longer be followed")
+            self.wake()
 
 
 class _TooLarge(Exception):

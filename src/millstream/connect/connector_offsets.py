@@ -8,6 +8,7 @@ from typing import Any
 
 from millstream.client import Cluster, Producer
 from millstream.client.groups import Groups
+from millstream.connect.api import Connector
 from millstream.connect.config.config_def import printed
 from millstream.connect.errors import ConnectError
 from millstream.connect.runtime import offset_file
@@ -146,3 +147,22 @@ def _number(value: Any, what: str, capital: str) -> int:
             f"{capital} values for sink connectors need to be integers."
         )
     return int(text)
+
+
+def change_offsets(
+    held: SourceOffsets | SinkOffsets, connector: Connector, entries: Sequence[Entry] | None
+) -> str:
+    """None for all of them, back to the beginning. Returns what to tell: the connector may keep others."""
+    whole = connector.alter_offsets(held.read() if entries is None else entries)
+    if entries is None:
+        held.reset()
+    else:
+        held.alter(entries)
+    done = "reset" if entries is None else "altered"
+    if whole:
+        return f"The offsets for this connector have been {done} successfully"
+    return (
+        f"The Connect framework-managed offsets for this connector have been {done} successfully. "
+        f"However, if this connector manages offsets externally, they will need to be manually {done} in "
+        "the system that the connector uses."
+    )

@@ -12,13 +12,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from millstream.client import ClientConfig, Cluster
 from millstream.connect.api import Connector, SinkConnector
 from millstream.connect.config.config_def import ConfigError, ConfigValue
 from millstream.connect.config.config_providers import providers_of, resolve
-from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, SourceOffsets
+from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, SourceOffsets, change_offsets
 from millstream.connect.errors import ConnectError
 from millstream.connect.herding.assignment import Item
 from millstream.connect.herding.members import Absences, MemberConfig, Members
@@ -52,24 +52,13 @@ from millstream.connect.stores.config_state import (
     task_records,
 )
 from millstream.connect.stores.status_state import StatusState
+from millstream.connect.stores.topic_store import Apply, Store
 from millstream.connect.validation import error_text, validate
 from millstream.connect.worker_config import WorkerConfig
 from millstream.filters import FilterError, compile_filter
 from millstream.host.control import AnyHost
 
 log = logging.getLogger("millstream.connect")
-
-
-class Store(Protocol):
-    def start(self) -> None: ...
-
-    def append(self, pairs: Sequence[Pair]) -> None: ...
-
-    def decide(self, decide: Callable[[], Sequence[Pair]]) -> None: ...
-
-    def read_to_end(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Herder:
@@ -79,8 +68,8 @@ class Herder:
         worker_id: str,
         group: str,
         host: AnyHost,
-        config_store: Callable[[Callable[[bytes | None, bytes | None], None]], Store],
-        status_store: Callable[[Callable[[bytes | None, bytes | None], None]], Store],
+        config_store: Callable[[Apply], Store],
+        status_store: Callable[[Apply], Store],
         *,
         offsets_topic: str | None = None,
         offsets_file: str | None = None,
@@ -487,23 +476,10 @@ class Herder:
                 )
             connector = self.class_of(settings)(resolve(settings, self._providers))
             with contextlib.closing(Cluster(self._config.client)) as cluster:
-                held = self._offsets(cluster, name, settings)
                 try:
-                    whole = connector.alter_offsets(held.read() if entries is None else entries)
-                    if entries is None:
-                        held.reset()
-                    else:
-                        held.alter(entries)
+                    return change_offsets(self._offsets(cluster, name, settings), connector, entries)
                 except BadOffsets as error:
                     raise BadRequest(str(error)) from None
-        done = "reset" if entries is None else "altered"
-        if whole:
-            return f"The offsets for this connector have been {done} successfully"
-        return (
-            f"The Connect framework-managed offsets for this connector have been {done} successfully. "
-            f"However, if this connector manages offsets externally, they will need to be manually {done} in "
-            "the system that the connector uses."
-        )
 
     def _offsets(
         self, cluster: Cluster, name: str, settings: Mapping[str, str]

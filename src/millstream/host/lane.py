@@ -5,10 +5,7 @@ for those that have something to commit, all transactions together. A turn is sh
 been given to work on is bounded; so units do not need threads, and a unit that has nothing to do costs
 nothing. Units that wait for other people's servers have their turns in threads beside the loop (`waiting`).
 
-A commit follows when the interval since the last one began is over: what comes after a quiet time is
-committed at once, and under load the interval decides. It grows with the number of transactions (one for all
-Streams tasks of an application, `ownership`; one for each unit of a connector), so that a host stays below
-`MAX_TRANSACTIONS` a second, and with the time that commits take, so that units have half of the lane's time.
+When it commits is in `commits`.
 
 An error belongs to the unit it came from: the unit is closed and reported, and the planner decides. The lane
 ends when the planner says so or is gone, or when the lease is over that Spark's task renews. While the
@@ -35,23 +32,21 @@ from millstream.client import ClientConfig, Cluster
 from millstream.client.cluster_cache import ClusterCache
 from millstream.client.errors import Unreachable, retriable
 from millstream.client.fetch import Fetched
-from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.client.transactional import is_fenced
+from millstream.host.commits import LaneCommits, RunningUnit
 from millstream.host.errors import FinalError, is_final
 from millstream.host.fetching import LaneFetchers
 from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
 from millstream.host.ownership import Claim, LaneTransactions
-from millstream.host.progress import Markers
 from millstream.host.shared import OF_THIS_PROCESS
 from millstream.host.turns import TurnThreads
-from millstream.host.unit import OpenUnit, Unit, UnitId, standby_name
+from millstream.host.unit import OpenUnit, UnitId, standby_name
 from millstream.host.waiting import WaitingUnit
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.host")
 
-MAX_TRANSACTIONS = 400
 STATUS_EVERY = 1.0
 PING_EVERY = 2.0
 IDLE_SECONDS = 5.0
@@ -87,13 +82,6 @@ class _Application:
     open_standby: OpenUnit | None
 
 
-@dataclass(slots=True)
-class _Running:
-    unit: Unit
-    client: ClientConfig
-    busy: bool = False
-
-
 class Lane:
     """The units of one process, made and run in one thread. `end_process` is called when a unit does not come
     back from its turn: nobody can take a thread away from it."""
@@ -111,20 +99,18 @@ class Lane:
         self._unit_timeout, self._exit = 30.0, False
         self.held = False
         self._applications: dict[str, _Application] = {}
-        self._units: dict[UnitId, _Running] = {}
+        self._units: dict[UnitId, RunningUnit] = {}
         self._readers: dict[tuple[ClientConfig, TopicPartition], list[UnitId]] = {}
         self._clusters = ClusterCache()
-        self._markers: dict[ClientConfig, Markers] = {}
         self._fetchers = LaneFetchers()
         self._transactions = LaneTransactions()
+        self._commits = LaneCommits(self._units, self._transactions, self.cluster, self._guarding)
         self._threads = TurnThreads(self._tell_turn)
         self._opening: dict[UnitId, WaitingUnit] = {}
         self._leaving: dict[UnitId, WaitingUnit] = {}
         self._watched: set[UnitId] = set()
         self._ended = False
-        self._commit_interval, self._lanes = 0.05, 1
-        self._last_commit = self._next_status = self._commit_took = 0.0
-        self._last_interval = self._commit_interval
+        self._next_status = 0.0
         self._turn: tuple[UnitId, float] | None = None
         self._closed = threading.Event()
         self.refused: str | None = None
@@ -174,7 +160,7 @@ class Lane:
         if fetched:
             self._fetchers.send(self._positions())
         self._poll()
-        self._commit()
+        self._commits.when_due()
         self._report()
 
     def _ping(self) -> None:
@@ -211,8 +197,9 @@ class Lane:
             due = running.unit.due
             if due is not None:
                 times.append(due)
-        if any(running.unit.uncommitted for running in self._units.values()):
-            times.append(self._last_commit + self._interval())
+        commit_at = self._commits.due()
+        if commit_at is not None:
+            times.append(commit_at)
         return max(0.0, min(times) - now)
 
     def _positions(self) -> dict[ClientConfig, dict[TopicPartition, dict[int, int]]]:
@@ -247,52 +234,6 @@ class Lane:
                 with self._guarding(unit_id):
                     running.busy = running.unit.poll()
 
-    def _interval(self) -> float:
-        transactions = {
-            unit_id.application if unit_id in self._transactions else unit_id
-            for unit_id, running in self._units.items()
-            if running.unit.uncommitted
-        }
-        self._last_interval = max(
-            self._commit_interval, len(transactions) * self._lanes / MAX_TRANSACTIONS, 2 * self._commit_took
-        )
-        return self._last_interval
-
-    def _commit(self) -> None:
-        waiting = [unit_id for unit_id, running in self._units.items() if running.unit.uncommitted]
-        if not waiting:
-            return
-        full = any(self._units[unit_id].unit.full for unit_id in waiting)
-        if not full and time.monotonic() < self._last_commit + self._interval():
-            return
-        self._last_commit = time.monotonic()
-        self._commit_units(waiting)
-        self._commit_took = time.monotonic() - self._last_commit
-
-    def _commit_units(self, unit_ids: Iterable[UnitId]) -> None:
-        commits: dict[ClientConfig, dict[UnitId, TransactionCommit]] = {}
-        for unit_id in unit_ids:
-            running = self._units[unit_id]
-            with self._guarding(unit_id):
-                commit = running.unit.prepare_commit()
-                if commit is None:
-                    running.unit.committed(None)
-                else:
-                    commits.setdefault(running.client, {})[unit_id] = commit
-        for config, by_unit in commits.items():
-            began = time.monotonic()
-            markers = self._markers.setdefault(config, Markers(self.cluster(config)))
-            failed = commit_all(self.cluster(config), list(by_unit.values()), markers.join)
-            took = (time.monotonic() - began) * 1000
-            for number, (unit_id, commit) in enumerate(by_unit.items()):
-                with self._guarding(unit_id):
-                    error = failed.get(number)
-                    if error is not None:
-                        raise error
-                    unit = self._units[unit_id].unit
-                    unit.committed(commit)
-                    unit.status.commit_ms = took
-
     # --- units come, go and fail ----------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> None:
@@ -311,7 +252,7 @@ class Lane:
             self._ended, self._exit = bool(message["end"]), bool(message["exit"])
             self.held = bool(message["held"])
             self._unit_timeout = message["unit_timeout"]
-            self._commit_interval, self._lanes = message["commit_interval"], message["lanes"]
+            self._commits.every(message["commit_interval"], message["lanes"])
             self._watched = {UnitId(*unit) for unit in message["watched"]}
             wanted = {UnitId(*unit) for unit in message["plan"]}
             self._close(unit_id for unit_id in list(self._units) if unit_id not in wanted)
@@ -326,13 +267,13 @@ class Lane:
                 open_unit = application.open_standby
             if unit_id.name in application.waiting:
                 unit = self._opening[unit_id] = WaitingUnit(
-                    unit_id, open_unit, self, self._threads, lambda: self._last_interval, self.unit_failed
+                    unit_id, open_unit, self, self._threads, lambda: self._commits.interval, self.unit_failed
                 )
-                self._units[unit_id] = _Running(unit, application.client)
+                self._units[unit_id] = RunningUnit(unit, application.client)
                 return
             # The first turn is for what has no input: timers, and units that fetch by themselves.
             opened = open_unit(of or unit_id.name, self)
-            self._units[unit_id] = _Running(opened, application.client, busy=True)
+            self._units[unit_id] = RunningUnit(opened, application.client, busy=True)
             self._link.send({"opened": unit_id})
 
     def _finish_turns(self) -> None:
@@ -359,8 +300,8 @@ class Lane:
                 unit.leave()
             else:
                 leaving.append(unit_id)
-        self._commit_units([unit_id for unit_id in leaving if self._units[unit_id].unit.uncommitted])
-        closed: dict[UnitId, _Running] = {}
+        self._commits.commit([unit_id for unit_id in leaving if self._units[unit_id].unit.uncommitted])
+        closed: dict[UnitId, RunningUnit] = {}
         for unit_id in leaving:
             running = self._units.pop(unit_id, None)
             if running is None:
@@ -463,7 +404,7 @@ class Lane:
         deadline = time.monotonic() + END_SECONDS
         while self._leaving and (left := deadline - time.monotonic()) > 0:
             self._poll()
-            self._commit()
+            self._commits.when_due()
             if wait_for([self._threads], min(left, 0.1)):
                 self._finish_turns()
 

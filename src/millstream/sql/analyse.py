@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.sql import ast
+from millstream.sql.analyse_groups import Grouping
 from millstream.sql.analyse_joins import analyse_joins
 from millstream.sql.analysis import Analysis, JoinStep, SelectColumn, grace_of
 from millstream.sql.catalog import PSEUDO_COLUMNS, SYSTEM_COLUMNS, WINDOW_BOUNDS, Catalog, WindowInfo
@@ -24,7 +25,6 @@ from millstream.sql.names import (
     Resolver,
     check_alias,
     times_as_numbers,
-    unqualified,
 )
 from millstream.sql.statements import SourceKind
 from millstream.sql.type_names import resolver as type_resolver
@@ -59,6 +59,7 @@ class Analyser:
         self.query = query if sink is not None else _as_one_group(query, self.functions)
         self.sink, self.target = sink, target
         self.sources = tuple(self._bound(source) for source in query.sources)
+        self.grouping = Grouping(self.query, self.sources, self.functions, target)
 
     def _bound(self, source: ast.Source) -> BoundSource:
         found = self.catalog.source(source.name)
@@ -98,7 +99,7 @@ class Analyser:
         partition_by = tuple(resolver.qualify(node, "PARTITION BY") for node in query.partition_by)
         having = None if query.having is None else in_select.qualify(query.having, "HAVING")
         kind: SourceKind = "TABLE" if query.group_by or self.sources[0].source.kind == "TABLE" else "STREAM"
-        aggregates = self._aggregates(select, having, group_by)
+        aggregates = self.grouping.aggregates(select, having, group_by)
         table_functions = self._table_functions(select, kind if not query.group_by else "TABLE", group_by)
         if kind == "TABLE" and partition_by:
             raise sql_error("PARTITION BY of a table")
@@ -283,104 +284,6 @@ class Analyser:
             if not any(bound.type_of(part.name) is not None for bound in self.sources):
                 raise sql_error("unknown column in WHERE", part.location, name=part.name)
 
-    def _aggregates(
-        self,
-        select: tuple[SelectColumn, ...],
-        having: ast.Expression | None,
-        group_by: tuple[ast.Expression, ...],
-    ) -> tuple[ast.Call, ...]:
-        for node, shown in zip(group_by, self.query.group_by, strict=True):
-            for part in ast.walk(node):
-                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
-                    raise sql_error("aggregate in GROUP BY", part.location, name=part.name)
-                if self._is_bound(part):
-                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
-            del shown
-        seen: dict[ast.Expression, ast.Expression] = {}
-        for node, shown in zip(group_by, self.query.group_by, strict=True):
-            if node in seen:
-                raise sql_error("duplicate GROUP BY", node.location, expression=text(node))
-            seen[node] = shown
-        if having is not None:
-            for part in ast.walk(having):
-                if self._is_bound(part):
-                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
-        found: dict[ast.Call, None] = {}
-        nodes = [column.expression for column in select]
-        for node in [*nodes, *([having] if having is not None else [])]:
-            for part in ast.walk(node):
-                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
-                    self._check_aggregate(part)
-                    found.setdefault(part)
-        if not group_by:
-            if found:
-                if any(self._ungrouped(column.expression, ()) for column in select):
-                    self._check_grouped(select, having, ())
-                shown_calls = ", ".join(_call_text(self._shown(call)) for call in found)
-                kind = self.target or "TABLE"
-                raise sql_error("aggregate without GROUP BY", kind=kind, calls=shown_calls)
-            if having is not None:
-                raise sql_error("HAVING without GROUP BY")
-            return ()
-        if not found:
-            raise sql_error("GROUP BY without aggregates")
-        self._check_grouped(select, having, group_by)
-        return tuple(found)
-
-    def _is_bound(self, part: ast.Expression) -> bool:
-        return (
-            isinstance(part, ast.Column)
-            and part.name in WINDOW_BOUNDS
-            and part.source is None
-            and self.query.window is not None
-        )
-
-    def _check_aggregate(self, call: ast.Call) -> None:
-        for argument in call.arguments:
-            for part in ast.walk(argument):
-                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
-                    nested = f"{call.name}({part.name}())"
-                    raise sql_error("nested aggregates", call.location, expression=nested)
-                if self._is_bound(part):
-                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
-
-    def _shown(self, node: ast.Expression) -> ast.Expression:
-        return unqualified(node) if len(self.sources) == 1 else node
-
-    def _check_grouped(
-        self,
-        select: tuple[SelectColumn, ...],
-        having: ast.Expression | None,
-        group_by: tuple[ast.Expression, ...],
-    ) -> None:
-        wrong = [column for column in select if not self._is_grouped(column.expression, group_by)]
-        if wrong:
-            shown = ", ".join(text(self._shown(column.expression)) for column in wrong)
-            raise sql_error("not grouped", wrong[0].location, expressions=shown)
-        if having is not None:
-            left = self._ungrouped(having, group_by)
-            if left:
-                shown = ", ".join(dict.fromkeys(text(self._shown(node)) for node in left))
-                raise sql_error("HAVING not grouped", left[0].location, expressions=shown)
-
-    def _is_grouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> bool:
-        return not self._ungrouped(node, group_by)
-
-    def _ungrouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> list[ast.Expression]:
-        """The columns that are neither inside an aggregate nor part of a grouping expression."""
-        if node in group_by:
-            return []
-        if isinstance(node, ast.Call) and self.functions.is_aggregate(node.name):
-            return []
-        if isinstance(node, ast.Column):
-            return [] if node.source is None else [node]
-        if isinstance(node, ast.Lambda):
-            inside = self._ungrouped(node.body, group_by)
-            return [
-                part for part in inside if not (isinstance(part, ast.Column) and part.name in node.parameters)
-            ]
-        return [part for child in ast.children(node) for part in self._ungrouped(child, group_by)]
-
     def _table_functions(
         self, select: tuple[SelectColumn, ...], kind: str, group_by: tuple[ast.Expression, ...]
     ) -> tuple[ast.Call, ...]:
@@ -398,7 +301,7 @@ class Analyser:
         for column in select:
             for part in ast.walk(column.expression):
                 if isinstance(part, ast.Case) and any(one in found for one in ast.walk(part)):
-                    raise sql_error("table functions in CASE", expression=text(self._shown(part)))
+                    raise sql_error("table functions in CASE", expression=text(self.grouping.shown(part)))
         if found and kind == "TABLE":
             raise sql_error("table functions of a table")
         return tuple(found)
@@ -408,7 +311,7 @@ class Analyser:
     def _check_partition_by(self, nodes: tuple[ast.Expression, ...]) -> None:
         for index, node in enumerate(nodes):
             if node in nodes[:index]:
-                raise sql_error("duplicate PARTITION BY", expression=text(self._shown(node)))
+                raise sql_error("duplicate PARTITION BY", expression=text(self.grouping.shown(node)))
         if len(nodes) > 1 and any(isinstance(node, ast.Literal) and node.value is None for node in nodes):
             raise sql_error("PARTITION BY null and more")
 
@@ -504,13 +407,6 @@ def _as_one_group(query: ast.Query, functions: FunctionTable) -> ast.Query:
             if isinstance(part, ast.Call) and functions.is_aggregate(part.name):
                 return replace(query, group_by=(ast.Literal(1),))
     return query
-
-
-def _call_text(node: ast.Expression) -> str:
-    """COUNT(*) counts rows by the one column that all of them have."""
-    if isinstance(node, ast.Call) and node.name == "COUNT" and not node.arguments:
-        return "COUNT(ROWTIME)"
-    return text(node)
 
 
 class _Types:

@@ -82,9 +82,9 @@ class _TableAnalyser(Analyser):
         nodes += [] if having is None else [having]
         calls = dict.fromkeys(part for node in nodes for part in self._calls(node))
         if calls or group_by:
-            left = [part for node in nodes for part in self._ungrouped(node, group_by)]
+            left = [part for node in nodes for part in self.grouping.ungrouped(node, group_by)]
             if left:
-                shown = ", ".join(dict.fromkeys(text(self._shown(node)) for node in left))
+                shown = ", ".join(dict.fromkeys(text(self.grouping.shown(node)) for node in left))
                 raise SqlError(
                     "Pull queries don't support GROUP BY clauses that leave out what is selected: "
                     f"{shown} is neither grouped nor inside an aggregate function"
@@ -110,7 +110,7 @@ class _TableAnalyser(Analyser):
     def _calls(self, node: ast.Expression) -> Iterator[ast.Call]:
         for part in ast.walk(node):
             if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
-                self._check_aggregate(part)
+                self.grouping.check_aggregate(part)
                 yield part
 
     @staticmethod

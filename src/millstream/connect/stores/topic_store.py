@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from millstream.client import (
     EARLIEST,
@@ -37,6 +38,18 @@ from millstream.wire.topic_partition import TopicPartition
 Apply = Callable[[bytes | None, bytes | None], None]
 READ_SECONDS = 30.0
 DECIDE_TRIES = 10
+
+
+class Store(Protocol):
+    def start(self) -> None: ...
+
+    def append(self, pairs: Sequence[Pair]) -> None: ...
+
+    def decide(self, decide: Callable[[], Sequence[Pair]]) -> None: ...
+
+    def read_to_end(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def make_sure_of_topic(
