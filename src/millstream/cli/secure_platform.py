@@ -2,7 +2,7 @@
 
 At the first start, certificates, users with random passwords and their ACLs are made in the data folder,
 before the broker runs; later starts find them in `secure/`. Passwords are in files that only this user can
-read, never on a command line. What each service may do is in RIGHTS. The services ask who comes: users of the
+read, never on a command line. What each service may do is in ACLS. The services ask who comes: users of the
 cluster and API keys (`http/cluster_login.py`). They answer HTTPS with the broker's certificate, and trust the
 authority that signed it when they ask each other; `--plain-http` leaves that to a proxy in front of them.
 
@@ -37,7 +37,7 @@ _O = Operation
 _ALL = "*"
 
 # Service: (resource type, name, prefixed, operations).
-RIGHTS: Mapping[str, Sequence[tuple[ResourceType, str, bool, Sequence[Operation]]]] = {
+ACLS: Mapping[str, Sequence[tuple[ResourceType, str, bool, Sequence[Operation]]]] = {
     "registry": (
         (_T, "_schema", True, (_O.CREATE, _O.READ, _O.WRITE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
         (_T, "_dek_registry", True, (_O.CREATE, _O.READ, _O.WRITE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
@@ -285,7 +285,7 @@ def _make(folder: Path, broker_data: Path, hosts: Sequence[str]) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_certificates(folder, [*dict.fromkeys((*hosts, "localhost", "127.0.0.1"))], ADMIN, 825)
         users = []
-        for user in (*RIGHTS, ADMIN):  # the admin last: he says that all is there
+        for user in (*ACLS, ADMIN):  # the admin last: he says that all is there
             password = secrets.token_urlsafe(18)
             users.append(parse_add_scram(f"SCRAM-SHA-512=[name={user},password={password}]"))
             client = client_settings(folder, "", user, password)
@@ -306,8 +306,8 @@ def _make(folder: Path, broker_data: Path, hosts: Sequence[str]) -> None:
                 operation,
                 Permission.ALLOW,
             )
-            for user, rights in RIGHTS.items()
-            for kind, name, prefixed, operations in rights
+            for user, acls in ACLS.items()
+            for kind, name, prefixed, operations in acls
             for operation in operations
         ]
         from millstream.broker.server import METADATA_FOLDER

@@ -1,4 +1,4 @@
-"""What administrators do about rights: ACLs, quotas, delegation tokens, service accounts and API keys."""
+"""What administrators do about authorization: ACLs, quotas, tokens, service accounts and API keys."""
 
 from __future__ import annotations
 

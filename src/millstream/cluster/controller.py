@@ -4,7 +4,7 @@ reply.
 Nothing here waits, reads a clock or keeps state. A command that does not (or no longer) apply makes no
 records and is answered with Kafka's error code. `driver.py` is the body: it puts the records into the log,
 and gives the reply once they are there. `topics`, `configs`, `brokers`, `moves` and `partitions` hold the
-rules; those about rights and quotas are in `security`.
+rules; those about ACLs and quotas are in `security`.
 """
 
 from collections.abc import Callable

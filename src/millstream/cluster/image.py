@@ -73,7 +73,7 @@ class Delta:
     features: set[str] = field(default_factory=set)
     producer_ids: bool = False
     controller: bool = False
-    # (table of the image, key) of what is said about rights, quotas, tokens and accounts.
+    # (table of the image, key) of what is said about ACLs, quotas, tokens and accounts.
     security: set[tuple[str, object]] = field(default_factory=set)
 
     def changed(self, *tables: str) -> bool:

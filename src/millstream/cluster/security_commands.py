@@ -1,4 +1,4 @@
-"""Commands to the controller about rights, quotas, delegation tokens and service accounts."""
+"""Commands to the controller about ACLs, quotas, delegation tokens and service accounts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -57,8 +57,8 @@ class SourceTask(ABC):
     """Whether it wants to be asked after `idle_ms` and no later; the others are asked less often, up to four
     times that, the longer nothing comes."""
 
-    notes_positions: ClassVar[bool] = False
-    """Whether `written` is called."""
+    commits_records: ClassVar[bool] = False
+    """Whether `commit_records` is called."""
 
     def start(self, settings: Settings, context: SourceContext) -> None:  # noqa: B027
         """Once, before the first poll."""
@@ -66,7 +66,7 @@ class SourceTask(ABC):
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord]: ...
 
-    def written(  # noqa: B027
+    def commit_records(  # noqa: B027
         self, where: TopicPartition, offset: int, records: Sequence[SourceRecord]
     ) -> None:
         """These records stand in a partition one after the other, the first at this offset. Called before

@@ -343,7 +343,7 @@ class PlannerServer:
                 return
             if "status" in message and "released" not in message:
                 for unit_id, status in message["status"]:
-                    self._note(unit_id, status)
+                    self._update_status(unit_id, status)
                 return
             if "opened" in message:  # changes nobody's plan
                 unit_id = UnitId(*message["opened"])
@@ -352,7 +352,7 @@ class PlannerServer:
                 self._changed.notify_all()
                 return
             if "released" in message:
-                self._note(message["released"], message["status"])
+                self._update_status(message["released"], message["status"])
                 self._planner.released(lane, UnitId(*message["released"]), now)
             elif "failed" in message:
                 self._failed(lane, message, now)
@@ -360,7 +360,7 @@ class PlannerServer:
                 return
             self._push()
 
-    def _note(self, unit: Sequence[str], status: dict[str, Any]) -> None:
+    def _update_status(self, unit: Sequence[str], status: dict[str, Any]) -> None:
         unit_id = UnitId(*unit)
         entry = self._entries.get(unit_id.application)
         if entry is not None:

@@ -153,5 +153,5 @@ def denied_globally(operation: str) -> RegistryError:
     return RegistryError(403, 40301, f"User is denied operation: this needs {operation} on the cluster")
 
 
-def rights_unknown(reason: str) -> RegistryError:
+def operations_unknown(reason: str) -> RegistryError:
     return RegistryError(503, 50302, f"The cluster does not say what the caller may do: {reason}")

@@ -285,7 +285,7 @@ OAUTH = (
     ),
 )
 
-RIGHTS = (
+AUTHORIZATION = (
     ConfigKey(
         "authorizer.class.name",
         STRING,

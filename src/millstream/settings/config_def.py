@@ -60,7 +60,7 @@ _SECTIONS: tuple[tuple[str, tuple[ConfigKey, ...]], ...] = (
     ("TLS", tls.TLS),
     ("SASL", sasl.SASL),
     ("OAuth", sasl.OAUTH),
-    ("Users and rights", sasl.RIGHTS),
+    ("Users and authorization", sasl.AUTHORIZATION),
     ("Metrics and plug-ins", core.METRICS),
     ("Millstream's own", OWN),
 )

@@ -230,7 +230,7 @@ def collect_keys(
         end = len(data)
     base_offset = header.base_offset
     taken = -len(keys)
-    at = _collect_usual_keys(data, at, end, header.record_count, keys)
+    at = _collect_keys_fast_path(data, at, end, header.record_count, keys)
     taken += len(keys)
     offsets.extend(range(base_offset, base_offset + taken))
     last_delta = taken - 1
@@ -280,7 +280,7 @@ def collect_keys(
         raise _bad_batch(base_offset, "records that do not fill it exactly")
 
 
-def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[bytes]) -> int:
+def _collect_keys_fast_path(data: bytes, at: int, end: int, count: int, keys: list[bytes]) -> int:
     """Append the keys of the first records, as long as these are what a producer usually writes: below 8 KB,
     a key below 64 bytes, no offset missing. Returns where the next record begins.
 
@@ -293,25 +293,25 @@ def _collect_usual_keys(data: bytes, at: int, end: int, count: int, keys: list[b
         if at > last_start:
             break
         # Size (one or two bytes), attributes, timestamp (up to three), offset, length of the key.
-        size, b, c, d, e, f, g, h = unpack(data, at)
+        size, byte_2, byte_3, byte_4, byte_5, byte_6, byte_7, byte_8 = unpack(data, at)
         if size > 0x7F:
-            stop = at + 2 + first_of_two[size] + second_of_two[b]
-            if d < 0x80:
-                key_start, delta, length = at + 6, e, f
-            elif e < 0x80:
-                key_start, delta, length = at + 7, f, g
-            elif f < 0x80:
-                key_start, delta, length = at + 8, g, h
+            stop = at + 2 + first_of_two[size] + second_of_two[byte_2]
+            if byte_4 < 0x80:
+                key_start, delta, length = at + 6, byte_5, byte_6
+            elif byte_5 < 0x80:
+                key_start, delta, length = at + 7, byte_6, byte_7
+            elif byte_6 < 0x80:
+                key_start, delta, length = at + 8, byte_7, byte_8
             else:
                 break
         else:
             stop = at + 1 + one_byte[size]
-            if c < 0x80:
-                key_start, delta, length = at + 5, d, e
-            elif d < 0x80:
-                key_start, delta, length = at + 6, e, f
-            elif e < 0x80:
-                key_start, delta, length = at + 7, f, g
+            if byte_3 < 0x80:
+                key_start, delta, length = at + 5, byte_4, byte_5
+            elif byte_4 < 0x80:
+                key_start, delta, length = at + 6, byte_5, byte_6
+            elif byte_5 < 0x80:
+                key_start, delta, length = at + 7, byte_6, byte_7
             else:
                 break
         key_end = key_start + one_byte[length]

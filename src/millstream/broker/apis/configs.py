@@ -95,7 +95,7 @@ class ConfigsApi:
         """Without keys, all settings."""
         error, message, entries = ErrorCode.none, "", []
         try:
-            self._check_right(call, DESCRIBE_CONFIGS, resource_type, name)
+            self._check_authorized(call, DESCRIBE_CONFIGS, resource_type, name)
             entries = self._entries(resource_type, name)
         except KafkaError as problem:
             error, message = problem.code, problem.message
@@ -108,7 +108,7 @@ class ConfigsApi:
             configs=tuple(self._entry(call, entry) for entry in entries if not keys or entry.name in keys),
         )
 
-    def _check_right(self, call: Call, operation: Operation, resource_type: int, name: str) -> None:
+    def _check_authorized(self, call: Call, operation: Operation, resource_type: int, name: str) -> None:
         """Topics and groups have permissions of their own, all else is the cluster's."""
         if self.broker.authorizer is None:
             return
@@ -270,7 +270,7 @@ class ConfigsApi:
             try:
                 if times[resource_type, name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                self._check_right(call, ALTER_CONFIGS, resource_type, name)
+                self._check_authorized(call, ALTER_CONFIGS, resource_type, name)
                 yield from _check_changes(resource.configs, incremental)
                 if resource_type == BROKER_LOGGER and incremental and not call.is_forwarded:
                     yield from self._change_levels(name, resource.configs, request.validate_only)

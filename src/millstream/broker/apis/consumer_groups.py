@@ -72,7 +72,7 @@ class ConsumerGroupsApi:
         regular expression has to be matched with the topics."""
         try:
             self._check_enabled()
-            self._check_rights(call)
+            self._check_authorized(call)
             request = self._request(call)
             patterns = self.groups.unresolved_patterns(call.request.group_id, request)
         except KafkaError as error:
@@ -175,7 +175,7 @@ class ConsumerGroupsApi:
         if not self._served or self.broker.image.features.get(FEATURE, 0) < 1:
             raise KafkaError(ErrorCode.unsupported_version)
 
-    def _check_rights(self, call: Call) -> None:
+    def _check_authorized(self, call: Call) -> None:
         authorizer = self.broker.authorizer
         if authorizer is None:
             return

@@ -79,10 +79,10 @@ class Audit:
             "action": mechanism,
             "verdict": "denied" if refused else "allowed",
         }
-        self._note(event | ({"reason": refused[: requests.MAX_TEXT]} if refused else {}))
+        self._put_once(event | ({"reason": refused[: requests.MAX_TEXT]} if refused else {}))
 
     def handshake_failed(self, host: str, listener: str, reason: str) -> None:
-        self._note(
+        self._put_once(
             {
                 "event": "login",
                 "principal": None,
@@ -98,7 +98,7 @@ class Audit:
     def denied(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str, api: str
     ) -> None:
-        self._note(
+        self._put_once(
             {
                 "event": "authorization",
                 "principal": principal,
@@ -131,32 +131,32 @@ class Audit:
     # ------------------------------------------------------------------ requests
 
     def watch(self, apis: Iterable[Api]) -> None:
-        """Note what becomes of the requests that change something. Called once, before any is served."""
+        """Record what becomes of the requests that change something. Called once, before any is served."""
         for api in apis:
             if api.key in requests.RESOURCES and api.handler is not None:
                 api.handler = self._watched(api, api.handler)
 
     def _watched(self, api: Api, handler: Callable[[Call], Any]) -> Callable[[Call], Any]:
         def handle(call: Call) -> Any:
-            if call.is_forwarded and api.forwardable:  # noted by the broker that it came from
+            if call.is_forwarded and api.forwardable:  # recorded by the broker that it came from
                 return handler(call)
-            return self._noting(api, call, handler(call))
+            return self._audited(api, call, handler(call))
 
         return handle
 
-    def _noting(self, api: Api, call: Call, result: Any) -> Any:
+    def _audited(self, api: Api, call: Call, result: Any) -> Any:
         """`result` is an answer, or a generator or a coroutine that comes to one (`network/dispatch.py`)."""
         if type(result) is GeneratorType:
 
             def run() -> Any:
                 answer = yield from result
-                return self._noting(api, call, answer)
+                return self._audited(api, call, answer)
 
             return run()
         if type(result) is CoroutineType:
 
             async def wait() -> Any:
-                return self._noting(api, call, await result)
+                return self._audited(api, call, await result)
 
             return wait()
         answer = result() if type(result) is partial else result
@@ -169,8 +169,8 @@ class Audit:
 
     # ------------------------------------------------------------------ the queue
 
-    def _note(self, event: Event) -> None:
-        """An event that may come very often."""
+    def _put_once(self, event: Event) -> None:
+        """An event that may come very often: repetitions are counted."""
         key = tuple(event.values())
         before = self._repeated.get(key)
         if before is not None:

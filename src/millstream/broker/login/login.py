@@ -42,7 +42,7 @@ logger = logging.getLogger("millstream.login")
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 HIGHEST = {SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 2}
-OUT_OF_PLACE = {API_VERSIONS: 4, SASL_HANDSHAKE: 1}  # answered where a SaslAuthenticate should come
+ALSO_ANSWERED = {API_VERSIONS: 4, SASL_HANDSHAKE: 1}  # answered where a SaslAuthenticate should come
 TIMEOUT = 30.0  # seconds for a whole login
 MAX_STEPS = 10  # messages of one login; no mechanism has more than three
 
@@ -152,7 +152,7 @@ class Login:
         if key == API_VERSIONS and self.state == HANDSHAKE and self._before is None:
             connection.dispatcher.dispatch(connection, view, start, end)
             return
-        if self.state == TOKENS and version in range(OUT_OF_PLACE.get(key, -1) + 1):
+        if self.state == TOKENS and version in range(ALSO_ANSWERED.get(key, -1) + 1):
             form = codec(key, version)
             answer = form.answer(error_code=ErrorCode.illegal_sasl_state, api_keys=(), mechanisms=())
             connection.send(form.pack(correlation_id, answer))

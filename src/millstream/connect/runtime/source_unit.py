@@ -169,7 +169,7 @@ class SourceUnit:
         self._idle, self._due = 1.0, 0.0
         now = int(time.time() * 1000)
         self._take(records, now)
-        self._note_offsets(records)
+        self._remember_offsets(records)
         self.status.read += len(records)
         self._uncommitted = True
         if self._commit_at is None:
@@ -183,7 +183,7 @@ class SourceUnit:
                 written = in_block or self._alone(record, now)
                 if written is not None:
                     self._add(*written)
-                    if self._task.notes_positions and self._batch is not None:
+                    if self._task.commits_records and self._batch is not None:
                         self._batch.sources.append(record)
             except RecordFailed as failed:
                 self._tolerance.log_failure(failed.failure, record)
@@ -195,7 +195,7 @@ class SourceUnit:
         made = self._pipeline.transform(record)
         return None if made is None else (made.topic, made.partition, self._pipeline.to_bytes(made, now))
 
-    def _note_offsets(self, records: Sequence[SourceRecord]) -> None:
+    def _remember_offsets(self, records: Sequence[SourceRecord]) -> None:
         """The last one of each source partition is what counts; making its key costs more than a record."""
         partition: Mapping[str, Any] | None = None
         offset: Mapping[str, Any] | None = None
@@ -360,17 +360,17 @@ class SourceUnit:
         self._counts.clear()
         self._commit_at = None
         self.status.commits += 1
-        self._tell_positions(self._sent if commit is None else commit.sent)
+        self._commit_records(self._sent if commit is None else commit.sent)
         self._task.committed()
 
-    def _tell_positions(self, sent: Mapping[TopicPartition, Sent]) -> None:
+    def _commit_records(self, sent: Mapping[TopicPartition, Sent]) -> None:
         written, self._in_flight = self._in_flight, {}
-        if not self._task.notes_positions:
+        if not self._task.commits_records:
             return
         for which, batch in written.items():
             where = sent.get(which)
             if where is not None and where.offset >= 0 and batch.sources:
-                self._task.written(which, where.offset, batch.sources)
+                self._task.commit_records(which, where.offset, batch.sources)
 
     def close(self) -> None:
         self._task.stop()

@@ -22,16 +22,16 @@ from millstream.registry.api import (
     schemas,
     subjects,
 )
+from millstream.registry.api.authorization import authorize
 from millstream.registry.api.cache import Cache
 from millstream.registry.api.forwarding import LeaderClient
 from millstream.registry.api.middleware import ContextPaths, media_types, reads_only
 from millstream.registry.api.openapi import API
 from millstream.registry.api.responses import MEDIA_TYPE, answer
-from millstream.registry.api.rights import authorize
 from millstream.registry.metrics import collect
 from millstream.registry.registry_config import RegistryConfig
 from millstream.registry.service import RegistryService
-from millstream.registry.topic_rights import TopicRights
+from millstream.registry.topic_authorizer import TopicAuthorizer
 
 # What is requested most often comes first.
 ROUTERS = (
@@ -50,21 +50,21 @@ ROUTERS = (
 class Callers:
     """Users of the cluster: who they are, and what they may do."""
 
-    def __init__(self, login: ClusterLogin, rights: TopicRights) -> None:
+    def __init__(self, login: ClusterLogin, authorizer: TopicAuthorizer) -> None:
         self.login = login
-        self.rights = rights
-        login.on_refused.append(rights.end)
+        self.authorizer = authorizer
+        login.on_refused.append(authorizer.end)
 
     def close(self) -> None:
         self.login.close()
-        self.rights.close()
+        self.authorizer.close()
 
 
 def callers_of(config: RegistryConfig) -> Callers | None:
     """None where there are no users, or those of a file."""
     client = config.client()
     login = cluster_login(config, client)
-    return None if login is None else Callers(login, TopicRights(client))
+    return None if login is None else Callers(login, TopicAuthorizer(client))
 
 
 def make_app(
@@ -80,7 +80,7 @@ def make_app(
     )
     app.state.service = service
     app.state.client = client
-    app.state.rights = None if callers is None else callers.rights
+    app.state.authorizer = None if callers is None else callers.authorizer
     # What somebody may read is not what somebody else may.
     cached = Cache(app, service.state) if callers is None else app
     negotiated = ContentNegotiation(ContextPaths(cached), media_types, max_bytes=config.max_request_bytes)

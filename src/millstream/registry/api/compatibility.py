@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import errors
+from millstream.registry.api.authorization import require_references
 from millstream.registry.api.responses import answer, flag, json_body, service_of, version_number
-from millstream.registry.api.rights import require_references
 from millstream.registry.errors import RegistryError
 from millstream.registry.requests import schema_request
 from millstream.registry.schema_records import Version

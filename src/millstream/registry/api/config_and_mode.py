@@ -5,9 +5,9 @@ from typing import Any, cast
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import contexts, errors
+from millstream.registry.api.authorization import require, require_alter
 from millstream.registry.api.forwarding import at_leader
 from millstream.registry.api.responses import answer, flag, json_body, service_of
-from millstream.registry.api.rights import require, require_alter
 from millstream.registry.queries import IMPORTING
 from millstream.registry.requests import config_request, mode_request
 from millstream.wire.acls import Operation

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from millstream.http.cluster_authentication import caller_of
 from millstream.registry import contexts, errors
+from millstream.registry.api.authorization import is_readable, readable_users, require_resolvable
 from millstream.registry.api.patterns import subject_filter
 from millstream.registry.api.responses import (
     answer,
@@ -21,7 +22,6 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
-from millstream.registry.api.rights import is_readable, readable_users, require_resolvable
 from millstream.registry.associations.model import LIFECYCLES
 from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.errors import RegistryError

@@ -5,6 +5,7 @@ from typing import Any, cast
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import contexts, errors
+from millstream.registry.api.authorization import is_readable, require_references, require_resolvable
 from millstream.registry.api.forwarding import at_leader
 from millstream.registry.api.patterns import subject_filter
 from millstream.registry.api.responses import (
@@ -21,7 +22,6 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
-from millstream.registry.api.rights import is_readable, require_references, require_resolvable
 from millstream.registry.commands import Change
 from millstream.registry.dek.rule_defaults import with_kek_names
 from millstream.registry.requests import schema_request, tags_request

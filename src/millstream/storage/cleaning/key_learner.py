@@ -177,7 +177,7 @@ class KeyLearner:
         keys = self._keys
         add_key, add_start, unpack = keys.append, starts.append, fields.unpack_from
         key_lengths = ONE_BYTE_LENGTH
-        usual = chunk[at + ATTRIBUTES_LOW_AT] & LOG_APPEND_TIME
+        timestamp_type = chunk[at + ATTRIBUTES_LOW_AT] & LOG_APPEND_TIME
         filled, first = len(chunk), expected
         last_start = filled - fields.size
         with_values = True
@@ -193,7 +193,7 @@ class KeyLearner:
                 or magic != MAGIC
                 or count != 1
                 or delta
-                or attributes != usual
+                or attributes != timestamp_type
                 or length != header_length + first_of_size[low] + second_of_size[high]
                 or timestamp > 0x7F
                 or offset

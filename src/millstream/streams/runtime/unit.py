@@ -364,7 +364,7 @@ class StreamsUnit:
         for batches in rounds:
             sent = self._producer.send_batches(batches)
             for which, batch in batches.items():
-                self._note_changelog(which, sent[which], read_header(batch).record_count)
+                self._advance_changelog_end(which, sent[which], read_header(batch).record_count)
         for error in self._groups.commit(application, offsets, metadata).values():
             if error is not None:
                 raise error
@@ -406,14 +406,14 @@ class StreamsUnit:
             last |= {which: len(records) for which, records in commit.few.items()}
             for which, count in last.items():
                 if which in commit.sent:
-                    self._note_changelog(which, commit.sent[which], count)
+                    self._advance_changelog_end(which, commit.sent[which], count)
         now = time.monotonic()
         if self._changelogs and now >= self._folder_due:
             self._folder_due = now + FOLDER_COMMIT_SECONDS
             with self._room():
                 self._commit_folder()
 
-    def _note_changelog(self, which: TopicPartition, sent: Sent, count: int) -> None:
+    def _advance_changelog_end(self, which: TopicPartition, sent: Sent, count: int) -> None:
         """Where a changelog ends with what this unit has written."""
         if which in self._changelogs:
             # A broker that knew the batch already may not tell where it lies: nobody knows then.

@@ -60,7 +60,7 @@ def assigned_partitions(text: str) -> list[TopicPartition]:
 
 
 class MirrorSourceTask(SourceTask):
-    notes_positions = True
+    commits_records = True
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
@@ -175,7 +175,7 @@ class MirrorSourceTask(SourceTask):
 
     # --- where records went ---------------------------------------------------------------------------------
 
-    def written(self, where: TopicPartition, offset: int, records: Sequence[SourceRecord]) -> None:
+    def commit_records(self, where: TopicPartition, offset: int, records: Sequence[SourceRecord]) -> None:
         if self._syncs is not None:
             by_partition: dict[int, list[tuple[int, int]]] = {}
             # A transform may bring records of several partitions into one.

@@ -24,7 +24,7 @@ MAX_TOPICS = 10_000  # remembered for one caller
 AT_ONCE = 1000  # topics of one request
 
 
-class _Asking:
+class _CallerConnection:
     """One caller's connection, and what the brokers said."""
 
     def __init__(self, config: ClientConfig) -> None:
@@ -72,61 +72,61 @@ class _Asking:
             self.cluster.close()
 
 
-class TopicRights:
+class TopicAuthorizer:
     """For one event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = replace(config, connect_timeout=CONNECT_SECONDS, request_timeout=ANSWER_SECONDS)
-        self._callers: OrderedDict[bytes, _Asking] = OrderedDict()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rights")
+        self._callers: OrderedDict[bytes, _CallerConnection] = OrderedDict()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="topic-authorizer")
 
     async def operations(self, caller: Caller, topics: Iterable[str]) -> dict[str, int]:
         """The operations on each topic, as sets of bits. KafkaError if no broker says it."""
-        asking = self._callers.get(caller.key)
-        if asking is None:
-            asking = self._callers[caller.key] = _Asking(caller.config(self._config))
+        connection = self._callers.get(caller.key)
+        if connection is None:
+            connection = self._callers[caller.key] = _CallerConnection(caller.config(self._config))
             if len(self._callers) > MAX_CALLERS:
                 self._make_room()
         self._callers.move_to_end(caller.key)
         wanted = set(topics)
-        found = asking.remembered(wanted)
+        found = connection.remembered(wanted)
         if len(found) == len(wanted):
             return found
-        async with asking.turn:
-            found = asking.remembered(wanted)  # another request may have asked
+        async with connection.turn:
+            found = connection.remembered(wanted)  # another request may have asked
             missing = sorted(wanted - found.keys())
             if missing:
                 now = time.monotonic()
                 loop = asyncio.get_running_loop()
-                rights = await loop.run_in_executor(self._pool, asking.ask, missing)
-                if len(asking.known) > MAX_TOPICS:
-                    asking.known.clear()
+                operations = await loop.run_in_executor(self._pool, connection.ask, missing)
+                if len(connection.known) > MAX_TOPICS:
+                    connection.known.clear()
                 for name in missing:
-                    found[name] = rights.get(name, 0)
-                    asking.known[name] = (found[name], now + BELIEVED)
+                    found[name] = operations.get(name, 0)
+                    connection.known[name] = (found[name], now + BELIEVED)
         return found
 
     def _make_room(self) -> None:
         """Whoever came longest ago goes, if nothing is being asked for them."""
-        for key, asking in self._callers.items():
-            if not asking.turn.locked():
+        for key, connection in self._callers.items():
+            if not connection.turn.locked():
                 self._close(self._callers.pop(key))
                 return
 
     def end(self, caller: Caller) -> None:
-        asking = self._callers.pop(caller.key, None)
-        if asking is not None:
-            self._close(asking)
+        connection = self._callers.pop(caller.key, None)
+        if connection is not None:
+            self._close(connection)
 
-    def _close(self, asking: _Asking) -> None:
-        asking.closed = True
-        self._pool.submit(asking.close)
+    def _close(self, connection: _CallerConnection) -> None:
+        connection.closed = True
+        self._pool.submit(connection.close)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for asking in self._callers.values():
-            asking.closed = True
+        for connection in self._callers.values():
+            connection.closed = True
             try:
-                asking.cluster.close()
+                connection.cluster.close()
             except KafkaError:
                 continue

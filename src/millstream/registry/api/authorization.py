@@ -21,7 +21,7 @@ from millstream.http.cluster_login import Caller
 from millstream.registry import contexts, errors
 from millstream.registry.api.responses import service_of
 from millstream.registry.schema_records import Version
-from millstream.registry.topic_rights import TopicRights
+from millstream.registry.topic_authorizer import TopicAuthorizer
 from millstream.schemas import Reference
 from millstream.wire.acls import Operation
 from millstream.wire.errors import KafkaError
@@ -157,8 +157,8 @@ async def _readable(request: Request, caller: Caller, subjects: Iterable[str]) -
 
 
 async def _operations(request: Request, caller: Caller, subjects: Iterable[str]) -> dict[str, int]:
-    rights: TopicRights = request.app.state.rights
+    authorizer: TopicAuthorizer = request.app.state.authorizer
     try:
-        return await rights.operations(caller, {topic_of(subject) for subject in subjects})
+        return await authorizer.operations(caller, {topic_of(subject) for subject in subjects})
     except KafkaError as error:
-        raise errors.rights_unknown(str(error)) from None
+        raise errors.operations_unknown(str(error)) from None
