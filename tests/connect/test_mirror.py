@@ -12,10 +12,10 @@ from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.client.groups import Committed, Groups
 from millstream.connect.connectors.mirror.checkpoint_task import is_news
 from millstream.connect.connectors.mirror.config import SOURCE
+from millstream.connect.connectors.mirror.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from millstream.connect.connectors.mirror.naming import NameFilter, replication_policy
 from millstream.connect.connectors.mirror.offset_syncs import MAX_PAIRS, TOO_OLD, OffsetSyncs
 from millstream.connect.connectors.mirror.offsets import check_offsets
-from millstream.connect.connectors.mirror.records import Checkpoint, Heartbeat, OffsetSync
 from millstream.connect.connectors.mirror.source import MirrorSource
 from millstream.connect.connectors.mirror.source_task import chosen
 from millstream.connect.errors import ConnectError

@@ -69,6 +69,17 @@ def test_new_names_exist() -> None:
     assert [name for name in new if not _exists(name) and not _exists(f"{name}.py")] == []
 
 
+def test_new_classes_are_where_the_list_says() -> None:
+    rows = re.findall(
+        r"^\| `([\w/]+\.py)` \| .+ \| (`.+`) \|$", (ROOT / "docs" / "renames.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) > 50
+    names = [(path, name) for path, names in rows for name in re.findall(r"(\w+)`", names)]
+    assert [
+        (path, name) for path, name in names if not re.search(rf"\b{name}\b", (PACKAGE / path).read_text())
+    ] == []
+
+
 def test_the_tree_is_the_package() -> None:
     """The picture shows every package, and only those that are there."""
     (tree,) = [block.text for block in blocks_of(ARCHITECTURE) if block.language == "text"]

@@ -34,6 +34,7 @@ from millstream.wire.varint import (
     read_varlong,
     uvarint,
     varint,
+    varint_size,
 )
 from tests.support.effort import examples
 
@@ -259,7 +260,7 @@ def test_what_is_written_is_read(number: int) -> None:
     room = np.zeros(16, np.uint8)
     end = _put(room, number)
     assert bytes(room[:end]) == data
-    assert _size(np.int64(number)) == len(data)
+    assert _size(np.int64(number)) == varint_size(number) == len(data)
     if -(1 << 31) <= number < 1 << 31:
         assert read_varint(data, 0) == (number, len(data))
 

@@ -12,9 +12,14 @@ import base64
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli.errors import UsageError
+from millstream.wire.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from millstream.wire.batch import BatchHeader
+    from millstream.wire.records import Record
 
 Deserialize = Callable[[bytes], bytes]
 
@@ -44,6 +49,23 @@ class ConsumerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def consumer_record(
+    topic_partition: TopicPartition, header: "BatchHeader", record: "Record"
+) -> ConsumerRecord:
+    from millstream.wire.batch import LOG_APPEND_TIME
+
+    return ConsumerRecord(
+        *topic_partition,
+        record.offset,
+        header.leader_epoch,
+        record.timestamp,
+        "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime",
+        record.key,
+        record.value,
+        tuple(record.headers),
+    )
 
 
 def _number(form: str) -> Deserialize:

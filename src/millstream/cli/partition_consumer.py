@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.message_formatter import ConsumerRecord
+from millstream.cli.message_formatter import ConsumerRecord, consumer_record
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -151,29 +151,18 @@ class PartitionConsumer:
     def records(self, fetched: "Fetched", skip_errors: bool) -> Iterator[ConsumerRecord]:
         """The records of an answer that have not been read yet; moves the position behind each."""
         from millstream.client.fetch import next_offset, visible_batches
-        from millstream.wire.batch import LOG_APPEND_TIME
         from millstream.wire.errors import KafkaError
         from millstream.wire.records import iter_records
 
         topic_partition = TopicPartition(fetched.topic, fetched.partition)
         start = self.positions[topic_partition]
         for header, batch in visible_batches(fetched, start, self.fetcher.read_committed):
-            timestamp_type = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
             try:
                 for record in iter_records(batch):
                     if record.offset < start:
                         continue
                     self.positions[topic_partition] = record.offset + 1
-                    yield ConsumerRecord(
-                        *topic_partition,
-                        record.offset,
-                        header.leader_epoch,
-                        record.timestamp,
-                        timestamp_type,
-                        record.key,
-                        record.value,
-                        tuple(record.headers),
-                    )
+                    yield consumer_record(topic_partition, header, record)
             except KafkaError as error:
                 where = f"{topic_partition} at offset {header.base_offset}"
                 if not skip_errors:

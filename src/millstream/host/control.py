@@ -21,7 +21,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from dataclasses import replace as changed
 from typing import Any, Protocol
 
 from millstream.host.call_server import Call, CallServer
@@ -158,15 +157,7 @@ class RemoteHost:
     ) -> None:
         with self._lock:
             known = self._known[application]
-            old = known.application
-            known.application = changed(
-                old,
-                units=tuple(names),
-                stateful=frozenset(stateful),
-                waiting=old.waiting if waiting is None else frozenset(waiting),
-                dedicated=old.dedicated if dedicated is None else frozenset(dedicated),
-            )
-            new = known.application
+            new = known.application = known.application.with_units(names, stateful, waiting, dedicated)
         self._call(
             "set_units",
             application=application,

@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.host.link import SOFTWARE, Link, LinkClosed, LinkServer, Message
@@ -161,15 +161,8 @@ class PlannerServer:
         with self._lock:
             entry = self._entries[application]
             old = entry.application
-            entry.application = replace(
-                old,
-                units=tuple(names),
-                stateful=frozenset(stateful),
-                waiting=old.waiting if waiting is None else frozenset(waiting),
-                dedicated=old.dedicated if dedicated is None else frozenset(dedicated),
-            )
-            if entry.application.waiting != old.waiting:
-                new = entry.application
+            new = entry.application = old.with_units(names, stateful, waiting, dedicated)
+            if new.waiting != old.waiting:
                 made = self._pack((new.client, new.open_unit, new.waiting, new.open_standby))
                 entry.content = pickle.dumps((list(sys.path), made))
             self._set_units(entry.application)

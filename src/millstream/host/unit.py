@@ -11,8 +11,8 @@ else is as above. It may stay in a turn for seconds, and nobody but itself is he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from millstream.client import ClientConfig, Cluster
@@ -151,6 +151,22 @@ class Application:
     dedicated: frozenset[str] = field(default_factory=frozenset)
     open_standby: OpenUnit | None = None
     standbys: int = 0
+
+    def with_units(
+        self,
+        names: Iterable[str],
+        stateful: Iterable[str],
+        waiting: Iterable[str] | None,
+        dedicated: Iterable[str] | None,
+    ) -> Application:
+        """The same with other units. What is None stays as it is."""
+        return replace(
+            self,
+            units=tuple(names),
+            stateful=frozenset(stateful),
+            waiting=self.waiting if waiting is None else frozenset(waiting),
+            dedicated=self.dedicated if dedicated is None else frozenset(dedicated),
+        )
 
 
 def standby_name(name: str) -> str | None:

@@ -54,6 +54,12 @@ def append_varint(out: bytearray, number: int) -> None:
     out.append(value)
 
 
+def varint_size(number: int) -> int:
+    """How many bytes `varint` takes."""
+    value = number << 1 if number >= 0 else ~(number << 1)
+    return max(1, (value.bit_length() + 6) // 7)
+
+
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
     """The unsigned number of up to 32 bits at `at`, and the position after it."""
     byte = data[at]

@@ -1,4 +1,4 @@
-"""The book of markers, fed with logs that were written by hand."""
+"""The state of markers, fed with logs that were written by hand."""
 
 import pytest
 

@@ -216,24 +216,16 @@ class ConsumerGroupsApi:
             if not may(self.broker.authorizer, call, DESCRIBE, GROUP, group_id):
                 raise KafkaError(ErrorCode.group_authorization_failed)
             group = self.groups.consumer_group(group_id)
+            if not self._may_see_topics(call, group):
+                raise KafkaError(
+                    ErrorCode.topic_authorization_failed,
+                    "The described group uses topics that the client may not describe.",
+                )
         except KafkaError as error:
             return call.make(
                 "DescribedGroup",
                 error_code=error.code,
                 error_message=error.message or None,
-                group_id=group_id,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-                authorized_operations=OPERATIONS_NOT_REQUESTED,
-            )
-        if not self._may_see_topics(call, group):
-            return call.make(
-                "DescribedGroup",
-                error_code=ErrorCode.topic_authorization_failed,
-                error_message="The described group uses topics that the client may not describe.",
                 group_id=group_id,
                 group_state="",
                 group_epoch=0,

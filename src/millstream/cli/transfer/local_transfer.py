@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.cli.errors import CommandFailed
-from millstream.cli.message_formatter import ConsumerRecord
+from millstream.cli.message_formatter import ConsumerRecord, consumer_record
 from millstream.cli.progress import Progress
 from millstream.cli.transfer import record_files
 from millstream.cli.transfer.record_files import RecordWriter, Row
@@ -103,7 +103,6 @@ def read_range(
     fetcher: "Fetcher", topic_partition: TopicPartition, offsets: range
 ) -> Iterator[ConsumerRecord]:
     from millstream.client.fetch import next_offset, visible_batches
-    from millstream.wire.batch import LOG_APPEND_TIME
     from millstream.wire.errors import ErrorCode
     from millstream.wire.records import iter_records
 
@@ -116,19 +115,9 @@ def read_range(
             if fetched.error is not ErrorCode.none:
                 raise CommandFailed(f"{topic_partition}: the broker answers {fetched.error.name.upper()}")
             for header, batch in visible_batches(fetched, position, fetcher.read_committed):
-                timestamp_type = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
                 for record in iter_records(batch):
                     if position <= record.offset < offsets.stop:
-                        yield ConsumerRecord(
-                            *topic_partition,
-                            record.offset,
-                            header.leader_epoch,
-                            record.timestamp,
-                            timestamp_type,
-                            record.key,
-                            record.value,
-                            tuple(record.headers),
-                        )
+                        yield consumer_record(topic_partition, header, record)
             before, position = position, next_offset(fetched, position)
             if position > before:
                 deadline = time.monotonic() + READ_TIMEOUT

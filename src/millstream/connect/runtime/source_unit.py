@@ -35,6 +35,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.murmur2 import murmur2, partition_for
 from millstream.wire.records import Record, encode_batch
 from millstream.wire.topic_partition import TopicPartition
+from millstream.wire.varint import varint_size
 
 log = logging.getLogger("millstream.connect")
 
@@ -404,13 +405,8 @@ def size_when_serialized(record: Record) -> int:
     parts = [record.key, record.value]
     for name, value in record.headers:
         parts += [name.encode(), value]
-    sizes = sum(1 if part is None else _varint_size(len(part)) + len(part) for part in parts)
-    return _BATCH_OVERHEAD + _RECORD_OVERHEAD + sizes + _varint_size(len(record.headers))
-
-
-def _varint_size(number: int) -> int:
-    """Zigzag doubles a length."""
-    return max(1, ((2 * number).bit_length() + 6) // 7)
+    sizes = sum(1 if part is None else varint_size(len(part)) + len(part) for part in parts)
+    return _BATCH_OVERHEAD + _RECORD_OVERHEAD + sizes + varint_size(len(record.headers))
 
 
 def creation_settings(settings: Mapping[str, str], topic: str) -> NewTopic | None:

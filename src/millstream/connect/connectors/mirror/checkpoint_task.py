@@ -16,9 +16,9 @@ from millstream.client import Cluster
 from millstream.client.groups import Committed, Groups
 from millstream.connect.api import Settings, SourceContext, SourceTask
 from millstream.connect.connectors.mirror.config import CHECKPOINT, cluster, offset_syncs_topic
+from millstream.connect.connectors.mirror.mirror_records import Checkpoint, OffsetSync
 from millstream.connect.connectors.mirror.naming import NameFilter, replication_policy
 from millstream.connect.connectors.mirror.offset_syncs import FollowedTopic, OffsetSyncs
-from millstream.connect.connectors.mirror.records import Checkpoint, OffsetSync
 from millstream.connect.data.record import SourceRecord
 from millstream.connect.data.schema import REQUIRED, Type
 from millstream.connect.errors import RetriableError

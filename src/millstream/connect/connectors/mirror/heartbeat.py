@@ -9,9 +9,9 @@ from typing import Any
 
 from millstream.connect.api import Settings, SourceConnector, SourceContext, SourceTask
 from millstream.connect.connectors.mirror.config import HEARTBEAT, cluster, unreachable
+from millstream.connect.connectors.mirror.mirror_records import Heartbeat
 from millstream.connect.connectors.mirror.naming import HEARTBEATS
 from millstream.connect.connectors.mirror.offsets import check_offsets
-from millstream.connect.connectors.mirror.records import Heartbeat
 from millstream.connect.connectors.mirror.topics import create_compacted
 from millstream.connect.data.record import SourceRecord
 from millstream.connect.data.schema import REQUIRED, Type

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from millstream.client import EARLIEST, LATEST, Cluster, Fetcher, list_offsets
 from millstream.client.fetch import next_offset
-from millstream.connect.connectors.mirror.records import OffsetSync
+from millstream.connect.connectors.mirror.mirror_records import OffsetSync
 from millstream.connect.data.fetched_records import committed_records
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record

@@ -27,8 +27,8 @@ from millstream.connect.connectors.mirror.config import (
     offset_syncs_topic,
     reads_committed,
 )
+from millstream.connect.connectors.mirror.mirror_records import OffsetSync
 from millstream.connect.connectors.mirror.naming import replication_policy
-from millstream.connect.connectors.mirror.records import OffsetSync
 from millstream.connect.data.fetched_records import committed_records
 from millstream.connect.data.record import Header, SourceRecord
 from millstream.connect.data.schema import OPTIONAL, REQUIRED, Type
