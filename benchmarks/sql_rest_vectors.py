@@ -264,9 +264,9 @@ def _as_wanted(rows: list[Any], wanted: list[Any]) -> list[Any]:
     """The rows in the order in which the case lists them; those that it does not list, behind."""
     left, found = list(rows), []
     for one in wanted:
-        place = next((at for at, row in enumerate(left) if same(one, row)), None)
-        if place is not None:
-            found.append(left.pop(place))
+        index = next((at for at, row in enumerate(left) if same(one, row)), None)
+        if index is not None:
+            found.append(left.pop(index))
     return found + left
 
 

@@ -168,8 +168,8 @@ def run(case: dict[str, Any]) -> Outcome:
         if case["expects_error"] and any(one and first_line(one) in str(error) for one in (expected, cause)):
             return Outcome("passed")
         where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}:{where.lineno}"
-        return Outcome("failed", f"{type(error).__name__} at {place}: {first_line(str(error))}")
+        failed_at = f"{Path(where.filename).name}:{where.lineno}"
+        return Outcome("failed", f"{type(error).__name__} at {failed_at}: {first_line(str(error))}")
     return (
         Outcome("failed", f"no error; expected: {expected}") if case["expects_error"] else Outcome("passed")
     )

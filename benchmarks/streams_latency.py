@@ -211,11 +211,11 @@ def compare_latency(
                     )
                     Admin(cluster).delete_topics([source, out])
             for side, of in rows.items():
-                p50, p99, most, cores = (median(column) for column in zip(*of, strict=True))
+                p50, p99, longest, cores = (median(column) for column in zip(*of, strict=True))
                 spread = " ".join(f"{one[0]:.0f}/{one[1]:.0f}" for one in of)
                 print(
                     f"{partitions:3} partitions, {interval:3} ms  {side}  "
-                    f"{p50:5.0f} / {p99:5.0f} / {most:5.0f}   {cores:.2f} cores   ({spread})",
+                    f"{p50:5.0f} / {p99:5.0f} / {longest:5.0f}   {cores:.2f} cores   ({spread})",
                     flush=True,
                 )
 

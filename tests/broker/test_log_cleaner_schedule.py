@@ -125,7 +125,7 @@ async def test_names_are_durable_between_the_steps_of_a_swap(
     log = world.log("t")
     steps: list[str] = []
 
-    def noted(module: Any, name: str) -> None:
+    def recording(module: Any, name: str) -> None:
         real = getattr(module, name)
 
         def call(*arguments: Any) -> Any:
@@ -135,8 +135,8 @@ async def test_names_are_durable_between_the_steps_of_a_swap(
         monkeypatch.setattr(module, name, call)
 
     for name in ("announce", "exchange_segments", "name_finally"):
-        noted(swap, name)
-    noted(log_cleaner, "sync_path")
+        recording(swap, name)
+    recording(log_cleaner, "sync_path")
     world.log_cleaner.start()
     await wait_until_async(lambda: log.cleaned_to > 0)
     assert steps[:5] == ["announce", "sync_path", "exchange_segments", "sync_path", "name_finally"]

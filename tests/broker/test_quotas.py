@@ -156,8 +156,8 @@ def test_who_produces_too_much_is_told_and_muted_and_nobody_else(broker: Broker,
     set_quota(wire, {"client_id": "greedy"}, producer_byte_rate=20_000.0)
     greedy, other = (Named(broker.bootstrap_servers, name) for name in ("greedy", "other"))
     assert produce(greedy, topic, 1000) == 0
-    told = produce(greedy, topic, 45_000)
-    assert 1 <= told <= 3000
+    throttled = produce(greedy, topic, 45_000)
+    assert 1 <= throttled <= 3000
     assert produce(other, topic, 200_000) == 0
     assert produce(other, topic, 100) == 0
     # Answered when it is listened to again, and served like any other.
@@ -174,8 +174,8 @@ def test_who_repeats_requests_by_the_fast_path_is_counted_as_well(broker: Broker
     for _ in range(5):
         assert produce(client, topic, 5000) == 0
     set_quota(wire, {"client_id": None}, producer_byte_rate=20_000.0)
-    told = [produce(client, topic, 5000) for _ in range(10)]
-    assert any(told)
+    throttled = [produce(client, topic, 5000) for _ in range(10)]
+    assert any(throttled)
     client.connection.close()
 
 
@@ -195,8 +195,8 @@ def test_who_fetches_too_much_gets_nothing_for_a_while(broker: Broker, wire: Wir
     assert first[0] == 0
     assert first[1] <= 120_000 + 1  # of one fetch no more than the windows allow, but one batch
     results = [fetch(greedy) for _ in range(2)]
-    refused = [told for told, size in results if size == 0]
-    assert refused and all(told > 0 for told in refused)
+    refused = [throttled for throttled, size in results if size == 0]
+    assert refused and all(throttled > 0 for throttled in refused)
     assert fetch(other)[1] > 200_000
     wait_until(lambda: fetch(greedy)[1] > 0)
     for each in (greedy, other):
@@ -225,12 +225,12 @@ def test_time_of_the_loop_has_a_quota(broker: Broker, wire: Wire) -> None:
     set_quota(wire, {"client_id": "busy"}, request_percentage=0.01)
     busy = Named(broker.bootstrap_servers, "busy")
 
-    def told() -> int:
+    def throttle_time() -> int:
         return throttle_of(busy.metadata())
 
-    wait_until(lambda: told() > 0)
+    wait_until(lambda: throttle_time() > 0)
     assert throttle_of(wire.metadata()) == 0
-    assert told() <= 1000
+    assert throttle_time() <= 1000
     busy.connection.close()
 
 

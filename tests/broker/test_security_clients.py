@@ -317,7 +317,7 @@ def test_a_quota_counts_over_tls(secured: Secured, protocol: str) -> None:
     properties = {**secured.properties(protocol, *login), "client.id": client_id}
     cluster = Cluster(ClientConfig.of(secured.servers[protocol], properties))
 
-    def told() -> float:
+    def throttle_time() -> float:
         answer = cluster.any().request(
             "metadata",
             topics=[],
@@ -326,9 +326,9 @@ def test_a_quota_counts_over_tls(secured: Secured, protocol: str) -> None:
         )
         return float(answer.throttle_time.total_seconds())
 
-    wait_until(lambda: told() > 0)
+    wait_until(lambda: throttle_time() > 0)
     admin.alter_quotas((("client-id", client_id),), {"request_percentage": None})
-    assert told() == 0
+    assert throttle_time() == 0
     cluster.close()
 
 

@@ -93,10 +93,10 @@ class _FullDisk:
 
 
 def test_a_sink_whose_disk_is_full_writes_each_line_once(tmp_path: Path) -> None:
-    file, place = tmp_path / "out", TopicPartition("t", 0)
+    file, partition = tmp_path / "out", TopicPartition("t", 0)
     task = FileStreamSinkTask()
     task.start({"file": str(file)}, SinkContext(lambda _record, _error: None, lambda: None))
-    task.open({place: ""})
+    task.open({partition: ""})
     records = [
         SinkRecord(topic="t", partition=0, offset=n, value_schema=REQUIRED[Type.STRING], value=f"line {n}")
         for n in range(3)
@@ -108,13 +108,13 @@ def test_a_sink_whose_disk_is_full_writes_each_line_once(tmp_path: Path) -> None
         task.put(records[1:])
     task._file = real
     task.put(records[1:])
-    assert task.flush({place: 3}) == {place: "21"}
+    assert task.flush({partition: 3}) == {partition: "21"}
     task.stop()
     assert file.read_text() == "line 0\nline 1\nline 2\n"
     # What was written after the last commit goes when the task opens the file again.
     file.write_text("line 0\nline 1\n")
     again = FileStreamSinkTask()
     again.start({"file": str(file)}, SinkContext(lambda _record, _error: None, lambda: None))
-    again.open({place: "7"})
+    again.open({partition: "7"})
     again.stop()
     assert file.read_text() == "line 0\n"

@@ -267,9 +267,9 @@ def test_right_passwords_that_arrive_together_are_no_guesses(monkeypatch: pytest
         guesses = (checker.check(name, "wrong", "10.0.0.1") for name in names)
         wrong = await asyncio.gather(*guesses, return_exceptions=True)
         assert wrong.count(None) == 4
-        with pytest.raises(TooManyTries) as told:
+        with pytest.raises(TooManyTries) as refused:
             await checker.check(names[0], names[0], "10.0.0.1")
-        assert told.value.seconds > 1
+        assert refused.value.seconds > 1
 
     try:
         asyncio.run(scenario())

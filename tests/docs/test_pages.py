@@ -1,7 +1,7 @@
 """Every code block of README and docs runs as printed; only hosts and ports are replaced.
 
 The blocks of a page run in order and share a folder, Python's names and a platform: the one that the page
-starts, or one that is started for it.
+starts, or one that is started for it. A page that names no address of a service needs none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, Block, blocks_of
-from tests.docs.running import UP, PageRun
+from tests.docs.running import ADDRESS, UP, PageRun
 
 # Raise this only together with a reason beside the block.
 NOT_RUN = 5
@@ -29,14 +29,17 @@ def _name(page: Path) -> str:
 
 def _run_page(blocks: list[Block], folder: Path) -> None:
     run = PageRun(folder)
+    starts_one = any(UP.search(block.text) for block in blocks)
+    needs_one = any(ADDRESS.search(block.text) for block in blocks)
     try:
-        if not any(UP.search(block.text) for block in blocks):
+        if needs_one and not starts_one:
             _millstream(run, "up", "-d", "--port-base", str(run.port_base))
         for block in blocks:
             run.run(block)
     finally:
         run.close()
-        _millstream(run, "down", check=False)
+        if needs_one or starts_one:
+            _millstream(run, "down", check=False)
 
 
 def _millstream(run: PageRun, *arguments: str, check: bool = True) -> None:

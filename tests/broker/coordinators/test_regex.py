@@ -16,12 +16,12 @@ def test_expressions_take_turns_in_the_helper(monkeypatch: pytest.MonkeyPatch) -
     slices: list[tuple[str, int, str]] = []
     original = regex.matching
 
-    def noted(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    def counting(pattern: str, names: Iterable[str]) -> frozenset[str]:
         given = list(names)
         slices.append((pattern, len(given), threading.current_thread().name))
         return original(pattern, given)
 
-    monkeypatch.setattr(regex, "matching", noted)
+    monkeypatch.setattr(regex, "matching", counting)
     names = [f"t{number}" for number in range(3 * regex.NAMES_PER_SLICE + 1)]
 
     async def both() -> list[frozenset[str]]:

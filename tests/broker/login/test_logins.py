@@ -488,9 +488,9 @@ def test_secrets_are_nowhere_to_be_seen(secured: Secured) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
         metrics = page.read().decode()
     assert "millstream_logins_total" in metrics
-    for place in (shown, metrics, secured.broker.log):
+    for text in (shown, metrics, secured.broker.log):
         for secret in (PASSWORD, "bob-secret"):
-            assert secret not in place
+            assert secret not in text
 
 
 def test_importing_a_plain_broker_loads_no_login() -> None:

@@ -145,11 +145,11 @@ def test_a_large_request_is_decoded_and_its_response_encoded_by_a_thread(
     for method in threads:
         original = getattr(type(codec(DESCRIBE_GROUPS, VERSION)), method)
 
-        def noted(self: Any, *arguments: Any, method: str = method, original: Any = original) -> Any:
+        def counting(self: Any, *arguments: Any, method: str = method, original: Any = original) -> Any:
             threads[method].append(threading.current_thread() is threading.main_thread())
             return original(self, *arguments)
 
-        monkeypatch.setattr(type(codec(DESCRIBE_GROUPS, VERSION)), method, noted)
+        monkeypatch.setattr(type(codec(DESCRIBE_GROUPS, VERSION)), method, counting)
     server.exchange(large(1), request(2, 1))
     assert threads == {"read": [False, True], "pack": [False, True]}
 

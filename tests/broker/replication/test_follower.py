@@ -263,7 +263,7 @@ def test_whatever_the_answers_the_leaders_session_knows_our_positions() -> None:
         random_ = random.Random(seed)
         follower = Follower()
         logs = {(bytes([65 + n]) * 16, n): FakeLog() for n in range(4)}
-        told: dict[Key, Position] = {}
+        positions: dict[Key, Position] = {}
         epochs = dict.fromkeys(logs, 1)
         for _ in range(60):
             key = random_.choice(list(logs))
@@ -281,16 +281,16 @@ def test_whatever_the_answers_the_leaders_session_knows_our_positions() -> None:
             if request is None:
                 continue
             if request.session_epoch == 0:
-                told.clear()
-            told.update(dict(request.positions))
+                positions.clear()
+            positions.update(dict(request.positions))
             for gone in request.forgotten:
-                told.pop(gone, None)
+                positions.pop(gone, None)
             wanted = {
                 each: partition.position()
                 for each, partition in follower.partitions.items()
                 if each not in follower._aside
             }
-            assert told == wanted, f"seed {seed}"
+            assert positions == wanted, f"seed {seed}"
             results = [
                 Fetched(
                     *each,
@@ -300,7 +300,7 @@ def test_whatever_the_answers_the_leaders_session_knows_our_positions() -> None:
                     None,
                     memoryview(bytes(random_.randrange(2))),
                 )
-                for each in told
+                for each in positions
                 if random_.random() < 0.5
             ]
             follower.answered(request, FetchedAll(0, random_.choice([9, 9, 9, 0]), results))

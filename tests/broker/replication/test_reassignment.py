@@ -47,13 +47,13 @@ async def test_a_plan_is_executed_slowly_and_then_faster(tmp_path: Path) -> None
         listed = await tool("reassign-partitions", "--list", *to)
         assert "t-0: replicas: 2,3,1. adding: 2,3. removing: 1." in listed
         assert cluster.record("t").isr == (1,)
-        told = await tool("reassign-partitions", "--verify", *file, *to)
-        assert "Reassignment of partition t-0 is still in progress." in told
+        printed = await tool("reassign-partitions", "--verify", *file, *to)
+        assert "Reassignment of partition t-0 is still in progress." in printed
         faster = ("--additional", "--throttle", "1000000000")
         await tool("reassign-partitions", "--execute", *faster, *file, *to)
-        told = await tool("reassign-partitions", "--verify", "--wait", *file, *to)
-        assert "Reassignment of partition t-0 is completed." in told
-        assert "Clearing broker-level throttles on brokers 1,2,3" in told
+        printed = await tool("reassign-partitions", "--verify", "--wait", *file, *to)
+        assert "Reassignment of partition t-0 is completed." in printed
+        assert "Clearing broker-level throttles on brokers 1,2,3" in printed
         await cluster.in_step()
         record = cluster.record("t")
         assert (record.replicas, sorted(record.isr), record.leader) == ((2, 3), [2, 3], 2)
@@ -90,8 +90,8 @@ async def test_leaders_come_home(tmp_path: Path) -> None:
         await cluster.kill(victim)
         await cluster.until(lambda: cluster.record("t", index).leader not in (victim, -1))
         to = ("--bootstrap-server", cluster.bootstrap)
-        told = await tool("topics", "--describe", "--under-replicated-partitions", *to)
-        assert told.count("\n") == 2
+        printed = await tool("topics", "--describe", "--under-replicated-partitions", *to)
+        assert printed.count("\n") == 2
         await cluster.start(victim)
         await cluster.until(lambda: victim in cluster.record("t", index).isr)
         assert cluster.record("t", index).leader != victim

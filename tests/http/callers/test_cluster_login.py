@@ -337,10 +337,10 @@ def test_what_a_closed_set_says_is_nothing_to_the_next() -> None:
 
     async def test() -> None:
         factory = ClientFactory(config)
-        make, told, forgotten = factory.of, [], []
+        make, listeners, forgotten = factory.of, [], []
 
         def of(caller: Caller, on_login_refused: Callable[[], None]) -> Any:
-            told.append(on_login_refused)
+            listeners.append(on_login_refused)
             return make(caller, on_login_refused)
 
         factory.of = of  # type: ignore[method-assign]
@@ -349,10 +349,10 @@ def test_what_a_closed_set_says_is_nothing_to_the_next() -> None:
         callers.of(caller)
         callers.end(caller)
         second = callers.of(caller)
-        told[0]()
+        listeners[0]()
         await asyncio.sleep(0)
         assert callers.of(caller) is second and not forgotten
-        told[1]()
+        listeners[1]()
         await asyncio.sleep(0)
         assert len(callers) == 0 and forgotten == [caller]
         await callers.close()

@@ -110,9 +110,9 @@ def test_secrets_are_nowhere_to_be_seen(platform: Platform, services: list[Runni
         shown.append(str(Admin(cluster).describe_configs([(4, "1")])))
     shown.append(platform.secured.broker.log)
     for secret in secrets:
-        for place in shown:
-            at = place.find(secret)
-            assert at < 0, f"{secret[:12]}... in: {place[max(0, at - 300) : at]}"
+        for text in shown:
+            at = text.find(secret)
+            assert at < 0, f"{secret[:12]}... in: {text[max(0, at - 300) : at]}"
 
 
 def test_handshakes_that_stall_hold_up_nobody(platform: Platform, services: list[RunningService]) -> None:

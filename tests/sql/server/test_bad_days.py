@@ -28,7 +28,7 @@ def _fill(bootstrap: str, topic: str, count: int) -> None:
     with Cluster(ClientConfig.of(bootstrap)) as cluster:
         producer = Producer(cluster)
         for start in range(0, count, 500):
-            rows = [Record(place, 1, b"%d" % (start + place), value) for place in range(500)]
+            rows = [Record(number, 1, b"%d" % (start + number), value) for number in range(500)]
             producer.send(topic, 0, rows)
 
 
