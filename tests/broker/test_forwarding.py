@@ -146,7 +146,7 @@ async def test_without_a_controller_the_answer_is_not_controller(cluster: Memory
     wire = await cluster.wire(other.node_id)
     for broker in cluster.brokers.values():
         broker.store.gate.clear()  # nobody can write the log any more
-    cluster.controller.controller._resign("the test says so")
+    cluster.controller.controller.resign("the test says so")
     assert await create(wire, new_topic("t"), patience=200) == [ErrorCode.not_controller]
     for broker in cluster.brokers.values():
         broker.store.gate.set()

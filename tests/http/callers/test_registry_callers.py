@@ -19,9 +19,9 @@ from millstream.client import ClientConfig, Cluster
 from millstream.client.security import Sasl
 from millstream.http.cluster_authentication import CALLER
 from millstream.http.cluster_login import Caller
-from millstream.registry.api.rights import authorize, topic_of
+from millstream.registry.api.authorization import authorize, topic_of
 from millstream.registry.errors import RegistryError
-from millstream.registry.topic_rights import TopicRights
+from millstream.registry.topic_authorizer import TopicAuthorizer
 from millstream.wire.acls import Operation, ResourceType
 from millstream.wire.errors import KafkaError
 from tests.rest.rest_client import RunningRest, media_type
@@ -226,7 +226,7 @@ def test_a_caller_who_asks_a_lot_holds_up_nobody_else(monkeypatch: pytest.Monkey
     slow, quick = (Caller(name, Sasl("PLAIN", name, "x"), name.encode(), 0) for name in ("slow", "quick"))
 
     async def test() -> None:
-        rights = TopicRights(ClientConfig.of("127.0.0.1:1"))
+        rights = TopicAuthorizer(ClientConfig.of("127.0.0.1:1"))
         waiting = [asyncio.ensure_future(rights.operations(slow, [f"t{number}"])) for number in range(20)]
         try:
             await asyncio.sleep(0)
