@@ -1,4 +1,4 @@
-"""Console, Connect and SQL server work with rights of their own; users of the cluster need DESCRIBE on it to
+"""Console, Connect and SQL server act as users of their own; users of the cluster need DESCRIBE on it to
 look, and ALTER to change anything."""
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SETTINGS = {
     "sasl.username": "service",
     "sasl.password": "own",
 }
-RIGHTS = {"guest": 0, "viewer": 1 << Operation.DESCRIBE}
-RIGHTS["editor"] = RIGHTS["viewer"] | 1 << Operation.ALTER
+OPERATIONS = {"guest": 0, "viewer": 1 << Operation.DESCRIBE}
+OPERATIONS["editor"] = OPERATIONS["viewer"] | 1 << Operation.ALTER
 
 
 def operations(sasl: Sasl) -> int:
     if sasl.password != "right":  # noqa: S105
         raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
-    return RIGHTS[sasl.username]
+    return OPERATIONS[sasl.username]
 
 
 def login_of(config: ServiceConfig, client: Any) -> ClusterLogin:
@@ -63,7 +63,7 @@ def statuses(app: Any, request: Callable[[httpx.AsyncClient], Awaitable[httpx.Re
     async def ask() -> list[int]:
         found = []
         transport = httpx.ASGITransport(app)
-        logins: list[tuple[str, str] | None] = [(name, "right") for name in RIGHTS]
+        logins: list[tuple[str, str] | None] = [(name, "right") for name in OPERATIONS]
         for auth in (*logins, ("editor", "wrong"), None):
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost", auth=auth) as http:
                 found.append((await request(http)).status_code)
@@ -165,16 +165,16 @@ class Answering:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.rights: int | None = RIGHTS["viewer"]
+        self.allowed: int | None = OPERATIONS["viewer"]
         self.away = False
 
     def operations(self, _sasl: Sasl) -> int:
         self.asked += 1
         if self.away:
             raise Unreachable("away")
-        if self.rights is None:
+        if self.allowed is None:
             raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
-        return self.rights
+        return self.allowed
 
     async def ask_often(self) -> None:
         more = self.asked + 3
@@ -189,8 +189,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.http.cluster_login.BELIEVED", 0.0)
 
 
-async def ends_with_the_right(
-    request: Awaitable[Any], brokers: Answering, rights: int | None, has_begun: Callable[[], bool]
+async def ends_with_authorization(
+    request: Awaitable[Any], brokers: Answering, allowed: int | None, has_begun: Callable[[], bool]
 ) -> Any:
     """What a request gives that goes on while the caller may, and while nobody can say it."""
     going = asyncio.ensure_future(request)
@@ -202,13 +202,13 @@ async def ends_with_the_right(
     brokers.away = False
     await brokers.ask_often()
     assert not going.done()
-    brokers.rights = rights
+    brokers.allowed = allowed
     return await asyncio.wait_for(going, 300)
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("rights", [None, 0], ids=["key deleted", "ACL removed"])
-def test_a_tail_of_the_console_ends_with_the_right(rights: int | None) -> None:
+@pytest.mark.parametrize("allowed", [None, 0], ids=["key deleted", "ACL removed"])
+def test_a_tail_of_the_console_ends_with_authorization(allowed: int | None) -> None:
     async def test() -> None:
         app, sessions, login, served = guarded_console()
         brokers = Answering()
@@ -216,7 +216,7 @@ def test_a_tail_of_the_console_ends_with_the_right(rights: int | None) -> None:
         caller = await login.password("viewer", "right", "127.0.0.1")
         session_id = sessions.log_in(user_of(caller), caller)
         asking = ask_console(app, session_id, "/tail")
-        sent = await ends_with_the_right(asking, brokers, rights, lambda: bool(served))
+        sent = await ends_with_authorization(asking, brokers, allowed, lambda: bool(served))
         assert sent[0]["status"] == 200
         assert [one["body"] for one in sent[1:]] == [b"row", b""] and not sent[-1]["more_body"]
         login.close()
@@ -225,9 +225,11 @@ def test_a_tail_of_the_console_ends_with_the_right(rights: int | None) -> None:
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("rights", [None, 0], ids=["key deleted", "ACL removed"])
+@pytest.mark.parametrize("allowed", [None, 0], ids=["key deleted", "ACL removed"])
 @pytest.mark.parametrize("path", ["/query", "/query-stream", "/ws/query"])
-def test_a_query_ends_with_the_right(path: str, rights: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_ends_with_authorization(
+    path: str, allowed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = SqlConfig(SETTINGS)
     service = SqlService(config)
     result = ResultStream("q", (ResultColumn("N", INTEGER),))
@@ -264,7 +266,7 @@ def test_a_query_ends_with_the_right(path: str, rights: int | None, monkeypatch:
             return result._wake is not None  # it is being read, behind the first line
 
         if path == "/ws/query":
-            sent = await ends_with_the_right(websocket(app), brokers, rights, has_begun)
+            sent = await ends_with_authorization(websocket(app), brokers, allowed, has_begun)
             assert [one["type"] for one in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
             assert sent[-1]["code"] == 1008
         else:
@@ -272,7 +274,7 @@ def test_a_query_ends_with_the_right(path: str, rights: int | None, monkeypatch:
             auth = ("viewer", "right")
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost", auth=auth) as http:
                 post = http.post(path, json={"sql": "SELECT 1;"})
-                found = await ends_with_the_right(post, brokers, rights, has_begun)
+                found = await ends_with_authorization(post, brokers, allowed, has_begun)
             assert found.status_code == 200 and '"queryId":"q"' in found.text
         assert result.closed.is_set()
         login.close()

@@ -163,7 +163,7 @@ def test_an_alias_that_changes_while_the_brokers_are_asked() -> None:
         return {topic: 1 << WRITE if topic == "mine" else 0 for topic in topics}
 
     state = SimpleNamespace(
-        rights=SimpleNamespace(operations=operations),
+        authorizer=SimpleNamespace(operations=operations),
         service=SimpleNamespace(subject=lambda text, of_deks=False: aliases.get(text, text)),
     )
     scope = {
@@ -226,21 +226,21 @@ def test_a_caller_who_asks_a_lot_holds_up_nobody_else(monkeypatch: pytest.Monkey
     slow, quick = (Caller(name, Sasl("PLAIN", name, "x"), name.encode(), 0) for name in ("slow", "quick"))
 
     async def test() -> None:
-        rights = TopicAuthorizer(ClientConfig.of("127.0.0.1:1"))
-        waiting = [asyncio.ensure_future(rights.operations(slow, [f"t{number}"])) for number in range(20)]
+        authorizer = TopicAuthorizer(ClientConfig.of("127.0.0.1:1"))
+        waiting = [asyncio.ensure_future(authorizer.operations(slow, [f"t{number}"])) for number in range(20)]
         try:
             await asyncio.sleep(0)
-            assert await asyncio.wait_for(rights.operations(quick, ["t"]), 200) == {"t": 1 << READ}
+            assert await asyncio.wait_for(authorizer.operations(quick, ["t"]), 200) == {"t": 1 << READ}
         finally:
             go_on.set()
         await asyncio.gather(*waiting)
-        ended = rights._callers[quick.key]
-        rights.end(quick)
+        ended = authorizer._callers[quick.key]
+        authorizer.end(quick)
         del connected[:]
         with pytest.raises(KafkaError, match="no longer"):
             ended.ask(["other"])
         assert not connected
-        rights.close()
+        authorizer.close()
 
     asyncio.run(test())
 
