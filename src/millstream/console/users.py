@@ -40,7 +40,7 @@ class User:
 
 
 def user_of(caller: Caller) -> User:
-    """A user of the cluster. The console works with rights of its own, so it lends them to those only who
+    """A user of the cluster. The console works as a user of its own, so it lends them to those only who
     have as much: DESCRIBE on the cluster to look, ALTER to change and to see what is masked."""
     roles = [("viewer", Operation.DESCRIBE), ("editor", Operation.ALTER), ("unmasked", Operation.ALTER)]
     return User(caller.name, "", frozenset(role for role, needed in roles if caller.may(needed)))

@@ -2,7 +2,7 @@
 
 The application finds the caller by `caller_of`. A service that reaches the cluster as the caller leaves it to
 the brokers what the caller may do. One that works as itself (Connect, SQL) would lend everybody its own
-rights; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything, for as long
+ACLs; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything, for as long
 as the request lasts.
 """
 

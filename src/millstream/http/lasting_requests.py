@@ -1,6 +1,6 @@
 """Requests that last: they end when their caller may no longer send them.
 
-A stream of rows goes on for hours, and the service reads it with rights of its own. So while a request lasts
+A stream of rows goes on for hours, and the service reads it as a user of its own. So while a request lasts
 its caller is looked at again about every second, for the first time after a second: short requests pay
 nothing. Only a request that sends or receives is ended; one that is at work is let finish what it began.
 """

@@ -1,7 +1,7 @@
 """Metrics of clients: GetTelemetrySubscriptions 0, PushTelemetry 0 (KIP-714).
 
 Served and listed where there is a page to show them on, `millstream.metrics.listener`: the broker's own
-receiver, in the place of Kafka's plug-ins. Without one clients are not asked. Nobody needs a right for
+receiver, in the place of Kafka's plug-ins. Without one clients are not asked. No ACL is needed for
 either, as in Kafka; who may subscribe is a matter of `configs`.
 
 What a push holds is decompressed and read by a thread, within limits: a few compressed bytes can claim
