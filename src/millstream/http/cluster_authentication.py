@@ -1,9 +1,9 @@
 """Around an application whose callers are users of the cluster: 401 without a login that a broker accepts.
 
 The application finds the caller by `caller_of`. A service that reaches the cluster as the caller leaves it to
-the brokers what the caller may do. One that works as itself (Connect, SQL) would lend everybody its own
-ACLs; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything, for as long
-as the request lasts.
+the brokers what the caller may do. One that works as itself (Connect, SQL) would lend everybody what its own
+ACLs allow; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything, for as
+long as the request lasts.
 """
 
 import base64
