@@ -17,6 +17,25 @@ from typing import Any, NamedTuple
 
 TOPIC, GROUP = "wide", "group"
 PARTITIONS = 100
+# Where another value would be refused before any work is done.
+LEGAL: dict[str, Any] = {
+    "resource_pattern_type": 3,  # literal
+    "pattern_type_filter": 1,  # any
+    "resource_type_filter": 1,
+    "operation": 1,
+    "permission_type": 1,
+    "mechanism": 1,
+    "iterations": 4096,
+    "salt": b"salt",
+    "salted_password": bytes(32),
+    "entity_type": "user",
+    "key": "producer_byte_rate",
+    "value": 1000.0,
+}
+LEGAL_IN: dict[str, dict[str, Any]] = {
+    "AclCreation": {"operation": 3, "permission_type": 3},
+    "AlterClientQuotasRequest": {"validate_only": False},
+}
 
 
 class LargestRequest(NamedTuple):
@@ -66,7 +85,13 @@ class _Builder(NamedTuple):
             hint = hints[field.name]
             element = _element(hint)
             if element is None:
-                values[field.name] = _scalar(field.name, _plain(hint), number if self.distinct else 0)
+                legal = LEGAL_IN.get(schema.__name__, {}).get(field.name, LEGAL.get(field.name))
+                plain = _plain(hint)
+                values[field.name] = (
+                    _scalar(field.name, plain, number if self.distinct else 0)
+                    if legal is None or not _is_a(plain, type(legal))
+                    else legal
+                )
                 continue
             here = wide[:1] == (field.name,)
             deeper = wide[1:] if here else ()
@@ -93,6 +118,12 @@ def _plain(hint: Any) -> Any:
     return hint
 
 
+def _is_a(field_type: Any, wanted: type) -> bool:
+    while hasattr(field_type, "__supertype__"):
+        field_type = field_type.__supertype__
+    return isinstance(field_type, type) and issubclass(field_type, wanted)
+
+
 def _scalar(name: str, field_type: Any, number: int) -> Any:
     while hasattr(field_type, "__supertype__"):
         field_type = field_type.__supertype__
@@ -117,5 +148,7 @@ def _scalar(name: str, field_type: Any, number: int) -> Any:
         return b""
     if issubclass(field_type, str):
         stem = GROUP if "group" in name else "retention.ms" if "config" in name else TOPIC
+        if "principal" in name:
+            stem = f"User:{TOPIC}"
         return field_type(f"{stem}-{number}" if number else stem)
     return field_type()

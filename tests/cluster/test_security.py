@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from millstream.cluster import security
 from millstream.cluster.commands import OK, Command
 from millstream.cluster.context import Context
 from millstream.cluster.controller import decide
@@ -117,6 +118,50 @@ def test_one_request_has_a_limited_number_of_filters(world: World) -> None:
     *_, last, one_more = world.do(DeleteAcls([AclFilter(name="x")] * 1000 + [AclFilter()]))
     assert (last.error, one_more.error) == (ErrorCode.none, ErrorCode.invalid_request)
     assert list(world.image.acls) == [READ_ORDERS]
+
+
+def test_filters_with_a_name_are_not_held_against_all_acls(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"orders-{number}" for number in range(50)]
+    world.do(CreateAcls([READ_ORDERS._replace(name=name) for name in names]))
+    held: list[AclBinding] = []
+    matches = AclFilter.matches
+
+    def counted(wanted: AclFilter, binding: AclBinding) -> bool:
+        held.append(binding)
+        return matches(wanted, binding)
+
+    monkeypatch.setattr(AclFilter, "matches", counted)
+    replies = world.do(DeleteAcls([AclFilter(name=name) for name in names + names]))
+    assert [len(reply.deleted) for reply in replies] == [1] * 100
+    assert len(held) == 50
+    assert not world.image.acls
+
+
+def test_what_filters_find_together_is_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answers with all it found, also with what another has deleted."""
+    monkeypatch.setattr(security, "MAX_FOUND", 25)
+    world.do(CreateAcls([READ_ORDERS._replace(name=f"orders-{number}") for number in range(10)]))
+    replies = world.do(DeleteAcls([AclFilter()] * 4))
+    assert [len(reply.deleted) for reply in replies] == [10, 10, 0, 0]
+    assert replies[2].error == ErrorCode.invalid_request
+
+
+def test_one_request_sets_a_limited_number_of_quotas(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "MAX_RECORDS_PER_COMMAND", 2)
+    changes = [QuotaChange((("user", name),), [("producer_byte_rate", 1024.0)]) for name in "abc"]
+    replies = world.do(AlterQuotas(changes))
+    assert [reply.error for reply in replies] == [ErrorCode.none] * 2 + [ErrorCode.invalid_request]
+    assert len(world.image.quotas) == 2
+
+
+@pytest.mark.parametrize("renewers", [["User:a"] * 101, ["User:" + "a" * 513]])
+def test_a_token_is_of_a_limited_size(world: World, renewers: list[str]) -> None:
+    with pytest.raises(KafkaError) as refused:
+        world.do(CreateToken("t", "User:owner", "User:owner", renewers, 0, 1000, 1000))
+    assert refused.value.code == ErrorCode.invalid_request
+    assert not world.image.tokens
 
 
 def test_quotas_are_set_changed_and_removed(world: World) -> None:

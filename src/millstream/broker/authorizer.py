@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address
@@ -159,7 +159,8 @@ NEEDS: dict[int, tuple[tuple[Operation, ResourceType], ...]] = {
 }
 
 
-Patterns = dict[tuple[int, str], dict[str, list[AclBinding]]]  # type and name; principal
+Bindings = dict[AclBinding, None]  # thousands of one resource may go in one request
+Patterns = dict[tuple[int, str], dict[str, Bindings]]  # type and name; principal
 
 
 @lru_cache(maxsize=4096)
@@ -204,11 +205,12 @@ class AclIndex:
         if acl.pattern_type == PatternType.PREFIXED:
             table = self._prefixes
             lengths = self._lengths.setdefault(acl.resource_type, [])
-            if len(acl.name) not in lengths:
-                insort(lengths, len(acl.name))
+            at = bisect_left(lengths, len(acl.name))
+            if lengths[at : at + 1] != [len(acl.name)]:
+                lengths.insert(at, len(acl.name))
         else:
             table = self._literals
-        table.setdefault(key, {}).setdefault(acl.principal, []).append(acl)
+        table.setdefault(key, {}).setdefault(acl.principal, {})[acl] = None
 
     def remove(self, acl: AclBinding) -> None:
         """A length without a prefix may stay: it costs a look."""
@@ -218,13 +220,13 @@ class AclIndex:
         key = (acl.resource_type, acl.name)
         table = self._prefixes if acl.pattern_type == PatternType.PREFIXED else self._literals
         bindings = table[key][acl.principal]
-        bindings.remove(acl)
+        del bindings[acl]
         if not bindings:
             del table[key][acl.principal]
             if not table[key]:
                 del table[key]
 
-    def _patterns(self, resource_type: int, name: str) -> Iterable[dict[str, list[AclBinding]]]:
+    def _patterns(self, resource_type: int, name: str) -> Iterable[dict[str, Bindings]]:
         """The bindings of each pattern that fits, by principal."""
         found = self._literals.get((resource_type, name))
         if found is not None:

@@ -29,7 +29,7 @@ class MetadataPublisher:
         if delta.changed("quotas"):
             self.follow_quotas(image)
         if delta.changed("tokens"):
-            broker.tokens.changed()
+            broker.tokens.changed(cast(str, key) for table, key in delta.security if table == "tokens")
         if broker.telemetry is not None and delta.has_configs(subscriptions.SCOPE):
             broker.telemetry.follow(image)
         if delta.broker_configs(broker.node_id):

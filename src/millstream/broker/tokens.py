@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from millstream.cluster.image import Image
 from millstream.cluster.security_records import Token
@@ -21,23 +21,27 @@ class Tokens:
     def __init__(self, secret: str | None, image: Callable[[], Image]) -> None:
         self._secret = secret.encode() if secret else b""
         self._image = image
-        self._by_hmac: dict[bytes, str] | None = None
+        self._by_hmac: dict[bytes, str] = {}
 
     @property
     def enabled(self) -> bool:
         return bool(self._secret)
 
-    def changed(self) -> None:
-        self._by_hmac = None
+    def changed(self, token_ids: Iterable[str]) -> None:
+        """These have come, gone or been renewed. Each costs an HMAC: not for all of them at each change."""
+        known = self._image().tokens
+        for token_id in token_ids:
+            if not self.enabled:
+                return
+            if token_id in known:
+                self._by_hmac[self.hmac_of(token_id)] = token_id
+            else:
+                self._by_hmac.pop(self.hmac_of(token_id), None)
 
     def hmac_of(self, token_id: str) -> bytes:
         return hmac.new(self._secret, token_id.encode(), hashlib.sha512).digest()
 
     def find(self, token_hmac: bytes) -> Token | None:
-        if not self.enabled:
-            return None
-        if self._by_hmac is None:
-            self._by_hmac = {self.hmac_of(token_id): token_id for token_id in self._image().tokens}
         return self._image().tokens.get(self._by_hmac.get(bytes(token_hmac), ""))
 
     def login(self, token_id: str) -> tuple[str, str, int] | None:

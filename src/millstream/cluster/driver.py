@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 Listener = Callable[[Image, Delta], Awaitable[None] | None]
 
+# Some milliseconds; longer entries are encoded and decoded by a thread.
+ENCODED_IN_LOOP = 500  # records
+DECODED_IN_LOOP = 16 * 1024  # bytes, which are deflated
 PATIENCE = 10.0  # after which a broker that is not let in says so
 
 
@@ -236,7 +239,8 @@ class Controller:
         if flight is not None and flight.version == version and flight.payload == payload:
             records = flight.records
         else:
-            epoch, records = decode(payload)
+            in_thread = len(payload) > DECODED_IN_LOOP
+            epoch, records = await self.run_in_thread(decode, payload) if in_thread else decode(payload)
             check_epoch(self.image, epoch, records)
         async with self._telling:
             delta = self.image.apply(records, version)
@@ -357,7 +361,10 @@ class Controller:
         log.info("broker %d is the controller, epoch %d", self.broker_id, epoch)
 
     async def _append(self, at: int, records: Sequence[Record], epoch: int) -> None:
-        payload = encode(records, epoch)
+        if len(records) > ENCODED_IN_LOOP:
+            payload = await self.run_in_thread(encode, records, epoch)
+        else:
+            payload = encode(records, epoch)
         if len(payload) > MAX_ENTRY_BYTES:
             raise _TooLarge
         self._flight = _Flight(at, payload, records)

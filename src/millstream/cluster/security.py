@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.cluster.commands import OK, ConfigChange, ConfigOp, Resource, Result
 from millstream.cluster.context import Decision
@@ -52,6 +52,8 @@ MAX_ACCOUNTS = 10_000
 MAX_API_KEYS = 100_000
 MAX_RECORDS_PER_COMMAND = 10_000  # as in Kafka
 MAX_FILTERS = 1000  # in one DeleteAcls: each is held against all ACLs
+MAX_FOUND = 100_000  # by all filters of one DeleteAcls together: each answers with what it found
+MAX_RENEWERS, MAX_PRINCIPAL = 100, 512  # of a token; of characters
 
 ENTITY_TYPES = ("user", "client-id", "ip")
 _LIMITS = {"long": (2**63 - 1, "a LONG"), "int": (2**31 - 1, "an INT")}
@@ -100,6 +102,8 @@ def _wrong_binding(acl: AclBinding) -> str | None:
 def delete_acls(image: Image, command: DeleteAcls) -> Decision:
     records: dict[AclBinding, Record] = {}
     replies: list[AclsDeleted] = []
+    finder = _AclFinder(image)
+    shown = 0
     for number, wanted in enumerate(command.filters):
         wrong = _wrong_filter(wanted)
         if number >= MAX_FILTERS:
@@ -107,15 +111,42 @@ def delete_acls(image: Image, command: DeleteAcls) -> Decision:
         if wrong is not None:
             replies.append(AclsDeleted((), ErrorCode.invalid_request, wrong))
             continue
-        found = [binding for binding in image.acls if wanted.matches(binding)]
+        found = finder.find(wanted)
         new = {binding: AclGone(*binding) for binding in found if binding not in records}
-        if len(records) + len(new) > MAX_RECORDS_PER_COMMAND:
+        if len(records) + len(new) > MAX_RECORDS_PER_COMMAND or shown + len(found) > MAX_FOUND:
             message = f"Cannot remove more than {MAX_RECORDS_PER_COMMAND} acls in a single delete operation."
             replies.append(AclsDeleted((), ErrorCode.invalid_request, message))
             continue
         records.update(new)
+        shown += len(found)
         replies.append(AclsDeleted(found))
     return Decision(list(records.values()), replies)
+
+
+class _AclFinder:
+    """What filters match. Most of them name a resource: they are not held against all ACLs, and equal ones
+    are looked up once."""
+
+    def __init__(self, image: Image) -> None:
+        self._acls = image.acls
+        self._found: dict[AclFilter, list[AclBinding]] = {}
+        self._by_name: dict[str, list[AclBinding]] | None = None
+
+    def find(self, wanted: AclFilter) -> list[AclBinding]:
+        found = self._found.get(wanted)
+        if found is None:
+            found = [binding for binding in self._candidates(wanted) if wanted.matches(binding)]
+            self._found[wanted] = found
+        return found
+
+    def _candidates(self, wanted: AclFilter) -> Iterable[AclBinding]:
+        if wanted.name is None or wanted.pattern_type == PatternType.MATCH:
+            return self._acls
+        if self._by_name is None:
+            self._by_name = {}
+            for binding in self._acls:
+                self._by_name.setdefault(binding.name, []).append(binding)
+        return self._by_name.get(wanted.name, ())
 
 
 def _wrong_filter(wanted: AclFilter) -> str | None:
@@ -150,6 +181,8 @@ def alter_quotas(image: Image, command: AlterQuotas) -> Decision:
             if new != old:
                 if known is None and len(image.quotas) + len(records) >= MAX_QUOTAS:
                     raise _invalid(f"there are {MAX_QUOTAS} entities with quotas, the most that are kept")
+                if len(records) >= MAX_RECORDS_PER_COMMAND:
+                    raise _invalid(f"more than {MAX_RECORDS_PER_COMMAND} entities in one request")
                 records.append(Quota(change.entity, new))
             replies.append(OK)
         except KafkaError as problem:
@@ -223,6 +256,10 @@ def _invalid(message: str) -> KafkaError:
 
 
 def create_token(image: Image, command: CreateToken) -> Decision:
+    if len(command.renewers) > MAX_RENEWERS:
+        raise _invalid(f"more than {MAX_RENEWERS} renewers")
+    if max(map(len, (command.owner, command.requester, *command.renewers))) > MAX_PRINCIPAL:
+        raise _invalid(f"the name of a principal is longer than {MAX_PRINCIPAL} characters")
     if len(image.tokens) >= MAX_TOKENS:
         raise _invalid(f"there are {MAX_TOKENS} delegation tokens, the most that are kept")
     max_ms = command.now_ms + command.lifetime_ms

@@ -34,8 +34,10 @@ from millstream.cluster import driver
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import Partition, Topic
+from millstream.cluster.security_commands import CreateAcls
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire._kio import entity_writer
+from millstream.wire.acls import AclBinding
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import codec
 
@@ -43,7 +45,7 @@ ELEMENTS = 8 * ELEMENTS_PER_SLICE
 SERVED = (
     *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30),
     *(31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 55, 57, 60),
-    *(61, 64, 65, 66, 68, 69, 74, 75),
+    *(61, 64, 65, 66, 68, 69, 71, 72, 74, 75),
 )
 # A handler may take up an element more than once, and a topic counts besides its partition.
 LIMIT = 4 * ELEMENTS_PER_SLICE
@@ -123,12 +125,15 @@ class World:
         return counter.largest
 
     def _peer(self) -> Any:
-        context = SimpleNamespace(name="PLAINTEXT", protocol="PLAINTEXT")
+        context = SimpleNamespace(name="PLAINTEXT", protocol="SASL_PLAINTEXT")  # tokens need a login
         return SimpleNamespace(
             peer="127.0.0.1:1",
             principal="User:ANONYMOUS",
             client_host="127.0.0.1",
             client_id="client",
+            software="client/1",
+            token_authenticated=False,
+            closed=False,
             loop=self.loop,
             context=context,
         )
@@ -171,6 +176,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
         "auto.create.topics.enable": "false",
+        # Where there are none of these, requests about them are refused before any work is done.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "delegation.token.secret.key": "secret",
+        "millstream.metrics.listener": "127.0.0.1:0",
     }
     broker = Broker(BrokerSettings(settings))
     await broker.start()
@@ -202,6 +212,53 @@ async def test_no_turn_takes_up_more_than_some_elements(
         if largest > LIMIT:
             too_long[name] = largest
     assert not too_long
+
+
+async def test_a_short_request_about_many_acls_is_decided_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = world.broker.controller
+    bindings = [AclBinding(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(1000)]
+    await controller.submit(CreateAcls(bindings))
+    threads = []
+
+    def decided(image: Any, command: Any, context: Any) -> Any:
+        threads.append(threading.get_ident())
+        return decide(image, command, context)
+
+    decide = driver.decide
+    monkeypatch.setattr(driver, "decide", decided)
+    for filters in (1, 20):
+        delete_filter = SimpleNamespace(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter="User:nobody",
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        request = SimpleNamespace(filters=(delete_filter,) * filters)
+        call = Call(world._peer(), codec(31, 3), 1, request)
+        await world.broker.dispatcher._handle(world.broker.dispatcher.apis[31], call)
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+async def test_large_entries_of_the_metadata_log_are_encoded_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def encoded(*arguments: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return encode(*arguments)
+
+    encode = driver.encode
+    monkeypatch.setattr(driver, "encode", encoded)
+    for count in (1, driver.ENCODED_IN_LOOP + 1):
+        bindings = [AclBinding(2, f"t{count}-{number}", 3, "User:u", "*", 3, 3) for number in range(count)]
+        await world.broker.controller.submit(CreateAcls(bindings))
+    assert threads[0] == threading.get_ident() != threads[1]
 
 
 async def test_a_handler_without_slices_is_noticed(world: World) -> None:

@@ -28,7 +28,7 @@ from millstream.broker.tokens import Tokens
 from millstream.client.sasl import Scram as ClientScram
 from millstream.client.security import Sasl
 from millstream.cluster.image import Image
-from millstream.cluster.security_records import Account, ApiKey, Token
+from millstream.cluster.security_records import Account, ApiKey, Token, TokenGone
 from millstream.cluster.security_records import Scram as Record
 from tests.support.secured import TokenServer, encoded
 from tests.support.waiting import wait_until
@@ -135,6 +135,24 @@ def test_a_token_counts_by_the_clock_of_the_broker_that_is_asked(monkeypatch: py
 
     assert [good("t", minutes) for minutes in (-5, 0, 9.9, 10, 10.1, 500)] == [True] * 4 + [False] * 2
     assert [good("capped", minutes) for minutes in (19.9, 20.1)] == [True, False]
+
+
+def test_a_token_is_found_by_its_hmac_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image()
+    tokens = Tokens("key", lambda: image)
+    made = [Token(f"t{number}", "User:o", "User:o", (), 0, 10, 20) for number in range(50)]
+    image.apply(made, 1)
+    tokens.changed(token.token_id for token in made)
+    hmacs = {token.token_id: tokens.hmac_of(token.token_id) for token in made}
+    assert all(tokens.find(hmacs[token.token_id]) == token for token in made)
+    computed = []
+    hmac_of = tokens.hmac_of
+    monkeypatch.setattr(tokens, "hmac_of", lambda token_id: computed.append(token_id) or hmac_of(token_id))
+    image.apply([TokenGone("t7")], 2)
+    tokens.changed(["t7"])
+    assert tokens.find(hmacs["t7"]) is None and tokens.find(hmacs["t8"]) == made[8]
+    assert computed == ["t7"], "a change costs no HMAC of other tokens"
+    assert len(tokens._by_hmac) == 49
 
 
 def test_an_unknown_user_has_the_same_salt_each_time(store: CredentialStore) -> None:

@@ -24,6 +24,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
+HELD_IN_LOOP = 5000  # ACLs that filters are held against: some milliseconds
 _DISABLED = Result(ErrorCode.security_disabled, "No Authorizer is configured.")
 _DENIED = Result(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
 
@@ -57,26 +58,28 @@ class AclsApi:
             if wanted.matches(acl):
                 found.setdefault((acl.resource_type, acl.name, acl.pattern_type), []).append(acl)
             yield
-        resources = yield from collect(
-            call.make(
-                "DescribeAclsResource",
-                resource_type=resource_type,
-                resource_name=name,
-                pattern_type=pattern_type,
-                acls=tuple(
-                    call.make(
-                        "AclDescription",
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=acl.operation,
-                        permission_type=acl.permission,
-                    )
-                    for acl in acls
-                ),
+        resources = []
+        for (resource_type, name, pattern_type), acls in found.items():
+            descriptions = yield from collect(
+                call.make(
+                    "AclDescription",
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission,
+                )
+                for acl in acls
             )
-            for (resource_type, name, pattern_type), acls in found.items()
-        )
-        return call.answer(resources=resources, error_code=ErrorCode.none, error_message=None)
+            resources.append(
+                call.make(
+                    "DescribeAclsResource",
+                    resource_type=resource_type,
+                    resource_name=name,
+                    pattern_type=pattern_type,
+                    acls=descriptions,
+                )
+            )
+        return call.answer(resources=tuple(resources), error_code=ErrorCode.none, error_message=None)
 
     # ------------------------------------------------------------------ CreateAcls
 
@@ -122,7 +125,12 @@ class AclsApi:
         if refused is None:
             wanted = await call.in_slices(collect(_filter(each) for each in filters))
             try:
-                results = await self.broker.controller.submit(DeleteAcls(wanted), is_large=call.is_large)
+                # A short request, but each filter may be held against all ACLs.
+                long = len(wanted) * len(self.broker.image.acls) > HELD_IN_LOOP
+                results = await self.broker.controller.submit(
+                    DeleteAcls(wanted), is_large=call.is_large or long
+                )
+                call.is_large |= long
             except KafkaError as error:
                 refused = Result(error.code, error.message)
         if refused is not None:

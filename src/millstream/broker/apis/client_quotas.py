@@ -9,6 +9,7 @@ of their own. What quotas do is in `broker.quotas`.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 # Of an entity and of its changes. More cannot be right: something would be named twice, or be unknown.
 MAX_PARTS, MAX_OPERATIONS = 4, 64
 LOOK_UP = 5.0  # seconds for one name
+MAX_LOOK_UPS = 100  # names of one request; those behind count as unknown
+EntityPart = tuple[str, str | None]
 _DENIED = Result(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
 
 
@@ -84,14 +87,20 @@ class ClientQuotasApi:
         if refused is None:
             changes = await call.in_slices(collect(_change(entry) for entry in entries))
             try:
-                unknown = await _unknown_hosts(changes)
-                kept = [change for change in changes if unknown.isdisjoint(change.entity)]
+                unknown = await self._unknown_hosts(call, changes)
+                kept: Sequence[QuotaChange] = changes
+                if unknown:
+                    kept = await call.in_slices(_all_but(changes, unknown))
                 done = iter(
                     await self.broker.controller.submit(
                         AlterQuotas(kept, call.request.validate_only), is_large=call.is_large
                     )
                 )
-                results = [_no_host(change, unknown) or next(done) for change in changes]
+                results = list(
+                    await call.in_slices(
+                        collect(_no_host(change, unknown) or next(done) for change in changes)
+                    )
+                )
             except KafkaError as error:
                 refused = Result(error.code, error.message)
         if refused is not None:
@@ -112,23 +121,50 @@ class ClientQuotasApi:
         )
         return call.answer(entries=made)
 
+    async def _unknown_hosts(self, call: Call, changes: Sequence[QuotaChange]) -> set[EntityPart]:
+        """The parts of entities that name a host nobody knows. Name servers are asked here, not by the
+        controller, which waits for nobody, and not for very many names."""
+        hosts = await call.in_slices(_host_names(changes))
+        loop = asyncio.get_running_loop()
+        unknown: set[EntityPart] = set(list(hosts)[MAX_LOOK_UPS:])
+        for host in list(hosts)[:MAX_LOOK_UPS]:
+            try:
+                async with asyncio.timeout(LOOK_UP):
+                    await loop.getaddrinfo(host[1], None)
+            except (OSError, UnicodeError, TimeoutError):
+                unknown.add(host)
+        return unknown
 
-async def _unknown_hosts(changes: Sequence[QuotaChange]) -> set[tuple[str, str | None]]:
-    """The parts of entities that name a host nobody knows. Name servers are asked here, not by the
-    controller, which waits for nobody."""
-    hosts = {part for change in changes for part in change.entity if part[0] == "ip" and part[1]}
-    loop = asyncio.get_running_loop()
-    unknown = set()
-    for host in sorted(hosts):
-        try:
-            async with asyncio.timeout(LOOK_UP):
-                await loop.getaddrinfo(host[1], None)
-        except (OSError, UnicodeError, TimeoutError):
-            unknown.add(host)
-    return unknown
+
+def _host_names(changes: Sequence[QuotaChange]) -> Slices[dict[EntityPart, None]]:
+    """Those that are no addresses, each once."""
+    found: dict[EntityPart, None] = {}
+    for change in changes:
+        yield
+        for part in change.entity:
+            if part[0] == "ip" and part[1] and not _is_address(part[1]):
+                found[part] = None
+    return found
 
 
-def _no_host(change: QuotaChange, unknown: set[tuple[str, str | None]]) -> Result | None:
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _all_but(changes: Sequence[QuotaChange], unknown: set[EntityPart]) -> Slices[list[QuotaChange]]:
+    kept = []
+    for change in changes:
+        yield
+        if unknown.isdisjoint(change.entity):
+            kept.append(change)
+    return kept
+
+
+def _no_host(change: QuotaChange, unknown: set[EntityPart]) -> Result | None:
     for part in change.entity:
         if part in unknown:
             return Result(ErrorCode.invalid_request, f"{part[1]} is not a valid IP or resolvable host.")

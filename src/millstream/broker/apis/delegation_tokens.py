@@ -21,6 +21,7 @@ from uuid import uuid4
 from millstream.broker.authorizer import DELEGATION_TOKEN, DESCRIBE, USER, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices
+from millstream.cluster.security import MAX_RENEWERS
 from millstream.cluster.security_commands import CreateToken, ExpireToken, RenewToken
 from millstream.cluster.security_records import Token
 from millstream.wire.acls import Operation
@@ -80,6 +81,8 @@ class DelegationTokensApi:
                 raise KafkaError(ErrorCode.invalid_principal_type)
             if owner != requester and not self._may_act_for(call, owner):
                 raise KafkaError(ErrorCode.delegation_token_authorization_failed)
+            if len(request.renewers) > MAX_RENEWERS:
+                raise KafkaError(ErrorCode.invalid_request)
             if any(renewer.principal_type != "User" for renewer in request.renewers):
                 raise KafkaError(ErrorCode.invalid_principal_type)
             if (answer := await self._by_controller(call)) is not None:
@@ -176,7 +179,10 @@ class DelegationTokensApi:
             return call.answer(error_code=error.code, tokens=())
         owners: set[str] | None = None
         if call.request.owners is not None:
-            owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in call.request.owners}
+            owners = set()
+            for owner in call.request.owners:
+                owners.add(f"{owner.principal_type}:{owner.principal_name}")
+                yield
         found = []
         for token in list(self.broker.image.tokens.values()):
             if self._visible(call, token, owners):

@@ -19,7 +19,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
-MAX_SALTED = 1000  # bytes
+MAX_SALTED = 1000  # bytes, of a salted password and of a salt
 
 
 class ScramCredentialsApi:
@@ -102,7 +102,7 @@ def _upsertion(each: Any) -> Scram:
     from millstream.broker.login.credentials import NAMES, from_salted
 
     salted = bytes(each.salted_password)[:MAX_SALTED]
-    salt = bytes(each.salt)
+    salt = bytes(each.salt[:MAX_SALTED])  # a longer one is refused by the controller
     name = NAMES.get(each.mechanism)
     keys = ("", "")
     if name is not None:
