@@ -255,6 +255,7 @@ def test_what_is_no_delimited_row(text: str) -> None:
     ("name", "columns", "is_key", "message"),
     [
         ("KAFKA", (("A", INTEGER), ("B", INTEGER)), False, "only supports a single field"),
+        ("KAFKA", (("A", INTEGER), ("B", INTEGER)), True, "KEY_FORMAT='JSON'"),
         ("KAFKA", (("A", BOOLEAN),), False, "does not support type 'BOOLEAN'"),
         ("DELIMITED", (("A", array_type(INTEGER)),), False, "does not support type 'ARRAY', column: `A`"),
         ("NONE", (("A", INTEGER),), True, "can only be used when no columns are defined"),
