@@ -350,6 +350,16 @@ CASES: list[tuple[str, str, str]] = [
         ctas(f"k, COUNT(*) FROM s {WIN} WHERE windowend > 1 GROUP BY k"),
         "WINDOWEND",
     ),
+    (
+        "unresolved column",
+        csas("x.ROWKEY FROM x").replace(S, create("a INT", JSON)),
+        "\nThere is no ROWKEY today: a key is a column that the source declares, and this one has none.",
+    ),
+    (
+        "unresolved column",
+        csas("k, ROWKEY FROM s"),
+        "There is no ROWKEY today: a key is a column that the source declares, here S.K.",
+    ),
     ("unresolved column", csas("k, nope FROM s"), "SELECT column 'NOPE' cannot be resolved."),
     (
         "ambiguous column",
@@ -529,8 +539,12 @@ CASES: list[tuple[str, str, str]] = [
         "`X` partitions = 2; `Y` partitions = 3",
     ),
 ]
-# Raised only for queries whose rows go to a client, with a registry, or by what is checked before.
-ELSEWHERE = {"schema id columns", "join on null", "unknown column"}
+# Raised only for queries whose rows go to a client, with a registry, by what is checked before, or by
+# a server.
+ELSEWHERE = {
+    *("schema id columns", "join on null", "unknown column"),
+    *("no such setting", "setting value", "setting denied", "too many queries"),
+}
 
 
 @pytest.mark.parametrize(("entry", "script", "words"), CASES, ids=[f"{entry}" for entry, _, _ in CASES])

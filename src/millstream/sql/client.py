@@ -17,6 +17,7 @@ import httpx
 from millstream.sql import statements
 from millstream.sql.errors import SqlError
 from millstream.sql.parser import define, parse, split
+from millstream.sql.session_properties import check_property
 
 _POSITION = re.compile(r"[Ll]ine:? (\d+)(?::|, Col: )(\d+)")
 
@@ -111,6 +112,7 @@ class SqlClient:
         for statement in parsed:
             match statement:
                 case statements.SetProperty():
+                    _check(statement.name, statement.value)
                     self.properties[statement.name] = statement.value
                 case statements.UnsetProperty(name=None):
                     self.properties.clear()
@@ -176,6 +178,13 @@ def _checked(status: int, content: bytes) -> Any:
         message = found.get("message", f"HTTP {status}") if isinstance(found, dict) else f"HTTP {status}"
         raise SqlFailed(str(message))
     return found
+
+
+def _check(name: str, value: str) -> None:
+    try:
+        check_property(name, value)
+    except SqlError as error:
+        raise SqlFailed(str(error)) from None
 
 
 def _placed(message: str, statement: str, name: str, before: int) -> str:

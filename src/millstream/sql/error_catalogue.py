@@ -26,6 +26,18 @@ _STATEMENTS: dict[str, Entry] = {
         "Expected exactly one KSQL statement; found {found} instead", error_code=BAD_REQUEST
     ),
     "not a command": Entry("{kind} is not a statement that changes the catalog"),
+    "no such setting": Entry("Unknown property: {name}"),
+    "setting value": Entry(
+        "Failed to set '{name}' to '{value}': Invalid value {value} for configuration {why}"
+    ),
+    "setting denied": Entry("Cannot override property '{name}'", error_code=BAD_REQUEST),
+    "too many queries": Entry(
+        "Not executing statement(s) '{text}' as it would cause the number of active, persistent queries to "
+        "exceed the configured limit. Use the TERMINATE command to terminate existing queries, or increase "
+        "the '{setting}' setting via the 'ksql-server.properties' file. Current persistent query count: "
+        "{count}. Configured limit: {limit}.",
+        error_code=BAD_REQUEST,
+    ),
     "too deep": Entry("The statement is nested too deeply", located=True),
     "LIMIT not whole": Entry("Value must be integer for command: LIMIT", prefix=_PREPARE),
     "KEY in a table": Entry(

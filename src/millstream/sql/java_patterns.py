@@ -1,8 +1,8 @@
 """Times by the patterns of java.time.format.DateTimeFormatter, in English.
 
 A pattern is compiled once: into a list of printers, and into a regular expression with what to do for each
-group. Letters: G u y Y D M L d Q q w E e c a h K k H m s S A n N V z O X x Z, quotes, and [optional] parts.
-Left out: B (times of the day), F and W (weeks of a month), p (padding), g. They are refused by name.
+group. Letters: G u y Y D M L d Q q w W F g E e c a h K k H m s S A n N V z O X x Z, p (padding), quotes, and
+[optional] parts. Left out: B (times of the day) and v, which are refused by name.
 
 Reading is as strict as Java's: `MM` takes two digits, `M` any number; names are read in any case. `lenient`
 reads as SimpleDateFormat does, which PARSE_DATE uses: any number of digits, and the 32nd of January is the
@@ -15,27 +15,30 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from millstream.sql.errors import EvaluationError
-from millstream.sql.times import MILLIS_OF_DAY, date_of, days_of, offset_millis
-from millstream.sql.zones import ZONE_NAMES, zone_of
+from millstream.sql.times import MILLIS_OF_DAY, date_of, days_of
+from millstream.sql.zones import FULL_ZONE_NAMES, full_zone_name
 
-_MONTHS = (
+MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _PIECES = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|[^A-Za-z']", re.DOTALL)
-_DATE_LETTERS, _TIME_LETTERS, _ZONE_LETTERS = set("GuyYDMLdQqwEec"), set("ahKkHmsSAnN"), set("VzOXxZ")
+_DATE_LETTERS, _TIME_LETTERS, _ZONE_LETTERS = set("GuyYDMLdQqwWFgEec"), set("ahKkHmsSAnN"), set("VzOXxZ")
 _WIDEST = 19
 
 
 @dataclass(frozen=True)
 class _Letters:
+    """`padding` is the width that the letters p in front ask for."""
+
     letter: str
     count: int
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,20 @@ _Part = str | _Letters | _Optional
 
 def _parse_pattern(pattern: str) -> tuple[_Part, ...]:
     stack: list[list[_Part]] = [[]]
-    at = 0
+    at = padding = 0
     while at < len(pattern):
         found = _PIECES.match(pattern, at)
         if found is None:
             raise EvaluationError(f"Pattern ends with an incomplete string literal: {pattern}")
         at = found.end()
         text = found[0]
-        if found[1]:
-            stack[-1].append(_Letters(found[1], len(text)))
+        if padding and not (found[1] and found[1] != "p"):
+            break
+        if found[1] == "p":
+            padding = len(text)
+        elif found[1]:
+            stack[-1].append(_Letters(found[1], len(text), padding))
+            padding = 0
         elif text.startswith("'"):
             stack[-1].append(found[2].replace("''", "'") or "'")
         elif text == "[":
@@ -70,6 +78,8 @@ def _parse_pattern(pattern: str) -> tuple[_Part, ...]:
             raise EvaluationError(f"Pattern includes reserved character: '{text}'")
         else:
             stack[-1].append(text)
+    if padding:
+        raise EvaluationError(f"Pad letter 'p' must be followed by valid pad pattern: {pattern}")
     while len(stack) > 1:
         inner = tuple(stack.pop())
         stack[-1].append(_Optional(inner))
@@ -146,7 +156,9 @@ def _zone_text(zoned: datetime | None, letter: str, count: int) -> str:
     if not key and zoned.utcoffset():
         return _offset_text(zoned, "X", 5)
     name = zoned.tzname() or ""
-    return "Coordinated Universal Time" if count == 4 and name in ("UTC", "GMT") else name
+    if count < 4:
+        return name
+    return full_zone_name(key, name, summer=bool(zoned.dst()))
 
 
 _QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
@@ -163,9 +175,9 @@ def _printer(part: _Letters) -> _Printer:
             f"{_week_year(days)[0] % 100:02}" if count == 2 else str(_week_year(days)[0]).zfill(count)
         )
     if letter in "ML" and count >= 3:
-        return _name_printer(count, _MONTHS, lambda days: date_of(days).month - 1)
+        return _name_printer(count, MONTHS, lambda days: date_of(days).month - 1)
     if letter == "E" or (letter in "ec" and count >= 3):
-        return _name_printer(count, _WEEKDAYS, lambda days: date_of(days).weekday())
+        return _name_printer(count, WEEKDAYS, lambda days: date_of(days).weekday())
     if letter == "G":
         return lambda days, millis, zoned: {4: "Anno Domini", 5: "A"}.get(count, "AD")
     if letter == "a":
@@ -186,7 +198,7 @@ def _printer(part: _Letters) -> _Printer:
     value = _NUMBERS.get(letter)
     if value is None:
         raise EvaluationError(f"Unknown pattern letter: {letter}")
-    if count > 2 and letter not in "DAnN":
+    if count > {"D": 3, "W": 1, "F": 1}.get(letter, 2) and letter not in "AnNg":
         raise EvaluationError(f"Too many pattern letters: {letter}")
     return _number(count, value)
 
@@ -197,6 +209,9 @@ _NUMBERS: dict[str, Callable[[int, int], int]] = {
     "d": lambda days, millis: date_of(days).day,
     "D": lambda days, millis: date_of(days).timetuple().tm_yday,
     "w": lambda days, millis: _week_year(days)[1],
+    "W": lambda days, millis: (date_of(days).day + 5 - (date_of(days).weekday() + 1) % 7) // 7 + 1,
+    "F": lambda days, millis: (date_of(days).day - 1) % 7 + 1,
+    "g": lambda days, millis: days + 40_587,
     "e": lambda days, millis: (date_of(days).weekday() + 1) % 7 + 1,
     "c": lambda days, millis: (date_of(days).weekday() + 1) % 7 + 1,
     "H": lambda days, millis: millis // 3_600_000,
@@ -226,12 +241,17 @@ def _part_printer(part: _Part) -> Callable[[int, int, datetime | None, set[str]]
             "" if letters & missing else inner(days, millis, zoned, missing)
         )
     if isinstance(part, _Letters):
-        letter, printer = part.letter, _printer(part)
+        letter, padding, printer = part.letter, part.padding, _printer(part)
 
         def printed(days: int, millis: int, zoned: datetime | None, missing: set[str]) -> str:
             if letter in missing:
                 raise EvaluationError(f"Unsupported field: {letter}")
-            return printer(days, millis, zoned)
+            text = printer(days, millis, zoned)
+            if padding and len(text) > padding:
+                raise EvaluationError(
+                    f"Cannot print as output of {len(text)} characters exceeds pad width of {padding}"
+                )
+            return text.rjust(padding)
 
         return printed
     return lambda days, millis, zoned, missing: part
@@ -249,21 +269,20 @@ def _letter_regex(part: _Letters, lenient: bool, digit_follows: bool) -> str:
     """The regular expression of one field. A number before another number has the width of its letters."""
     letter, count = part.letter, part.count
     if letter in "ML" and count >= 3:
-        return (
-            "|".join((*_MONTHS, *(name[:3] for name in _MONTHS))) if lenient else _names_regex(_MONTHS, count)
-        )
+        return "|".join((*MONTHS, *(name[:3] for name in MONTHS))) if lenient else _names_regex(MONTHS, count)
     if letter == "E" or (letter in "ec" and count >= 3):
         return (
-            "|".join((*_WEEKDAYS, *(name[:3] for name in _WEEKDAYS)))
+            "|".join((*WEEKDAYS, *(name[:3] for name in WEEKDAYS)))
             if lenient
-            else _names_regex(_WEEKDAYS, count)
+            else _names_regex(WEEKDAYS, count)
         )
     if letter == "G":
         return {4: "Anno Domini|Before Christ"}.get(count, "AD|BC")
     if letter == "a":
         return "AM|PM"
     if letter in "Vz":
-        return r"[A-Za-z][A-Za-z0-9_+\-/:]*|[+-]\d\d(?::?\d\d)?"
+        names = "|".join(map(re.escape, FULL_ZONE_NAMES)) + "|" if letter == "z" else ""
+        return names + r"[A-Za-z][A-Za-z0-9_+\-/:]*|[+-]\d\d(?::?\d\d)?"
     if letter in "Qq" and count >= 3:
         return "Q[1-4]" if count == 3 else "|".join(_QUARTERS)
     if letter == "Z" and count == 4:
@@ -307,7 +326,8 @@ class Pattern:
                 follower = parts[at + 1] if at + 1 < len(parts) else None
                 self._fields.append(part)
                 digits = isinstance(follower, _Letters) and follower.letter in "uyYDMdHhKkmsSw"
-                made += f"({_letter_regex(part, self._lenient, digits)})"
+                padding = rf" {{0,{part.padding - 1}}}" if part.padding else ""
+                made += f"{padding}({_letter_regex(part, self._lenient, digits)})"
             elif isinstance(part, _Optional):
                 made += f"(?:{self._make_regex(part.parts)})?"
             elif self._lenient and part.isspace():
@@ -356,93 +376,6 @@ def _two_digit_year(value: str, lenient: bool) -> str:
 @lru_cache(maxsize=1000)
 def compiled(pattern: str, lenient: bool = False) -> Pattern:
     return Pattern(pattern, lenient)
-
-
-def _month_of(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    return next(at for at, name in enumerate(_MONTHS, 1) if name[:3].lower() == text[:3].lower())
-
-
-def _checked(name: str, value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise EvaluationError(
-            f"Invalid value for {name} (valid values {low} - {high}): {value}",
-        )
-    return value
-
-
-def day_of_fields(fields: dict[str, str], *, lenient: bool = False) -> int:
-    """Days since 1970; a year, month or day that was not read is 1970, January, the 1st."""
-    if "w" in fields:
-        raise EvaluationError("dates by the week are not read")
-    # A week-based year is no year, as in Java; SimpleDateFormat takes it for one.
-    year = int(fields.get("u") or fields.get("y") or (fields.get("Y") if lenient else None) or 1970)
-    if fields.get("G", "AD")[:1].upper() == "B":
-        year = 1 - year
-    try:
-        if "D" in fields:
-            number = int(fields["D"])
-            leap = days_of(year + 1, 1, 1) - days_of(year, 1, 1) == 366
-            if number == 366 and not (fields.keys() & {"u", "y"}):
-                raise EvaluationError("Leap day cannot be parsed without supplying the year field")
-            return days_of(year, 1, 1) + _checked("DayOfYear", number, 1, 366 if leap else 365) - 1
-        month, day = _month_of(fields.get("M", "1")), int(fields.get("d", 1))
-        if lenient:
-            return days_of(year + (month - 1) // 12, (month - 1) % 12 + 1, 1) + day - 1
-        _checked("MonthOfYear", month, 1, 12)
-        _checked("DayOfMonth", day, 1, 31)
-        first = days_of(year, month, 1)
-        following = days_of(year + month // 12, month % 12 + 1, 1)
-        days = min(first + day - 1, following - 1)
-    except ValueError as error:
-        raise EvaluationError(str(error)) from None
-    if "E" in fields and _WEEKDAYS[date_of(days).weekday()][:3].lower() != fields["E"][:3].lower():
-        if fields.keys() & {"d"}:
-            raise EvaluationError(f"Conflict found: the day of the week is not {fields['E']}")
-        wanted = next(at for at, name in enumerate(_WEEKDAYS) if name[:3].lower() == fields["E"][:3].lower())
-        days += wanted - date_of(days).weekday()
-    return days
-
-
-def time_of_fields(fields: dict[str, str]) -> int:
-    """Milliseconds of the day; what was not read is 0."""
-    if "A" in fields:
-        return _checked("MilliOfDay", int(fields["A"]), 0, MILLIS_OF_DAY - 1)
-    if "N" in fields:
-        return int(fields["N"]) // 1_000_000
-    afternoon = fields.get("a", "AM").upper() == "PM"
-    if "H" in fields:
-        hour = int(fields["H"])
-        # 24:00 is the end of the day.
-        end = hour == 24 and not any(int(fields.get(letter, 0)) for letter in "msSn")
-        hour = hour if end else _checked("HourOfDay", hour, 0, 23)
-    elif "k" in fields:
-        hour = _checked("ClockHourOfDay", int(fields["k"]), 1, 24) % 24
-    elif "h" in fields:
-        hour = _checked("ClockHourOfAmPm", int(fields["h"]), 1, 12) % 12 + 12 * afternoon
-    elif "K" in fields:
-        hour = _checked("HourOfAmPm", int(fields["K"]), 0, 11) + 12 * afternoon
-    else:
-        hour = 12 * afternoon
-    minute = _checked("MinuteOfHour", int(fields.get("m", 0)), 0, 59)
-    second = _checked("SecondOfMinute", int(fields.get("s", 0)), 0, 59)
-    milli = int(fields["S"].ljust(3, "0")[:3]) if "S" in fields else int(fields.get("n", 0)) // 1_000_000
-    return ((hour * 60 + minute) * 60 + second) * 1000 + milli
-
-
-def zone_of_fields(fields: dict[str, str]) -> tzinfo | None:
-    for letter in "XxZ":
-        if letter in fields:
-            offset = fields[letter].upper().removeprefix("GMT")
-            return timezone(timedelta(milliseconds=offset_millis(offset)))
-    if "V" in fields:
-        return zone_of(fields["V"])
-    if "z" in fields:
-        return zone_of(ZONE_NAMES.get(fields["z"].upper(), fields["z"]))
-    if "O" in fields:
-        return timezone(timedelta(milliseconds=offset_millis(fields["O"][3:])))
-    return None
 
 
 def to_millis(days: int, millis: int, zone: tzinfo) -> int:

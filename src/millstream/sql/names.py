@@ -105,7 +105,20 @@ class Resolver:
                 f" '{shown}' must be a column in the source schema since PARTITION BY is applied on the "
                 "input."
             )
+        elif node.name == "ROWKEY":
+            hint = self._key_today(node.source)
         return sql_error("unresolved column", node.location, clause=clause, name=shown, hint=hint)
+
+    def _key_today(self, alias: str | None) -> str:
+        """Before ksqlDB 0.10, of which most tutorials are, ROWKEY was the key of every source."""
+        keys = [
+            f"{name_text(bound.alias)}.{name_text(column.name)}"
+            for bound in self.sources
+            for column in bound.schema.key
+            if alias in (None, bound.alias)
+        ]
+        here = f"here {', '.join(keys)}" if keys else "and this one has none"
+        return f"\nThere is no ROWKEY today: a key is a column that the source declares, {here}."
 
     def type_of(self, node: ast.Column) -> SqlType | None:
         for bound in self.sources:

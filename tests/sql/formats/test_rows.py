@@ -213,6 +213,19 @@ def test_what_is_no_json_row(text: str) -> None:
         _json((("A", DOUBLE),), text)
 
 
+@pytest.mark.parametrize("type_", [INTEGER, decimal_type(3, 1)])
+def test_json_reads_what_has_a_schema_id_in_front(type_: SqlType) -> None:
+    header = b"\0\0\0\1\xff"
+    serde = row_serde(format_of("JSON"), (("A", type_), ("S", STRING)))
+    assert serde.read("t", header + b'{"a": 1, "s": "x"}') == (1, "x")
+    assert serde.read("t", header + b'{"A": 1, "S": 1.50}') == (1, "1.50")
+    key = row_serde(format_of("JSON"), (("A", type_),), is_key=True)
+    assert key.read("t", header + b"7") == (7,)
+    for wrong in (header, header * 1000, header[:3], header + b"{"):
+        with pytest.raises(DoesNotFit):
+            serde.read("t", wrong)
+
+
 def test_json_has_no_infinity_so_it_is_text() -> None:
     serde = row_serde(format_of("JSON"), (("A", DOUBLE), ("B", array_type(DOUBLE))))
     row = (float("-inf"), [float("nan"), 2.5])
@@ -255,6 +268,7 @@ def test_what_is_no_delimited_row(text: str) -> None:
     ("name", "columns", "is_key", "message"),
     [
         ("KAFKA", (("A", INTEGER), ("B", INTEGER)), False, "only supports a single field"),
+        ("KAFKA", (("A", INTEGER), ("B", INTEGER)), True, "KEY_FORMAT='JSON'"),
         ("KAFKA", (("A", BOOLEAN),), False, "does not support type 'BOOLEAN'"),
         ("DELIMITED", (("A", array_type(INTEGER)),), False, "does not support type 'ARRAY', column: `A`"),
         ("NONE", (("A", INTEGER),), True, "can only be used when no columns are defined"),

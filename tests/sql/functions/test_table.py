@@ -131,6 +131,8 @@ def test_unknown_functions_are_named() -> None:
     with pytest.raises(SqlError) as refused:
         FUNCTIONS.find("Nope")
     assert str(refused.value) == "Can't find any functions with the name 'Nope'"
+    with pytest.raises(SqlError, match="'WindowStart'\\nWINDOWSTART is a column today"):
+        FUNCTIONS.find("WindowStart")
     assert "sum" in FUNCTIONS and "nope" not in FUNCTIONS
     assert FUNCTIONS.is_aggregate("sum") and not FUNCTIONS.is_aggregate("abs")
     assert FUNCTIONS.is_table("explode") and not FUNCTIONS.is_table("nope")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.sql.server.sql_client import RunningSql
@@ -227,3 +228,35 @@ def test_explained_statements_and_results_of_aggregates(sql: RunningSql, name: s
 
 def test_alter_system_says_what_to_do(sql: RunningSql) -> None:
     assert "SET" in sql.refused("ALTER SYSTEM 'auto.offset.reset' = 'earliest';")["message"]
+
+
+def test_settings_that_nobody_knows_are_refused(sql: RunningSql) -> None:
+    assert (
+        sql.refused("SET 'auto.ofset.reset'='earliest';")["message"] == "Unknown property: auto.ofset.reset"
+    )
+    assert sql.refused("UNSET 'nonsense';")["message"] == "Unknown property: nonsense"
+    assert "latest, earliest, none" in sql.refused("SET 'auto.offset.reset'='begin';")["message"]
+    assert sql.ksql("SET 'auto.offset.reset'='earliest'; UNSET 'auto.offset.reset';") == []
+
+
+def test_limits_of_the_servers_settings(bootstrap: str, tmp_path: Path, name: str) -> None:
+    settings = {
+        "ksql.query.persistent.active.limit": 1,
+        "ksql.properties.overrides.denylist": "ksql.streams.num.standby.replicas",
+    }
+    with RunningSql(bootstrap, tmp_path, settings) as sql:
+        _orders(sql, name)
+        sql.ksql(f"CREATE STREAM {name}_A AS SELECT * FROM {name};")
+        refused = sql.refused(f"CREATE STREAM {name}_B AS SELECT * FROM {name};")
+        assert refused["error_code"] == 40000
+        assert "Current persistent query count: 1. Configured limit: 1." in refused["message"]
+        # A query that takes another's place is not one more.
+        sql.ksql(f"CREATE OR REPLACE STREAM {name}_A AS SELECT * FROM {name} WHERE ID > 1;")
+        refused = sql.refused("SET 'num.standby.replicas'='1';")
+        assert refused["message"] == "Cannot override property 'num.standby.replicas'"
+        body = {"ksql": "SHOW STREAMS;", "streamsProperties": {"ksql.streams.num.standby.replicas": 1}}
+        answer = sql.post("/ksql", body)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["message"] == "Cannot override property 'ksql.streams.num.standby.replicas'"
+        answer = sql.http.get("/is_valid_property/ksql.streams.num.standby.replicas")
+        assert answer.status_code == 400, answer.text

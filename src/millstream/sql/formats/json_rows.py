@@ -10,6 +10,7 @@ STRING column) the record is read again with exact numbers, which is slower.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -37,6 +38,8 @@ Read = Callable[[bytes], tuple[Any, ...]]
 Write = Callable[[tuple[Any, ...]], bytes | None]
 
 _SHAPES = 1_000
+# What the serializers of JSON Schema write in front: this byte and the schema's id. JSON reads that, too.
+_MAGIC, _HEADER = b"\0", 5
 
 
 class _Inexact(Exception):
@@ -50,7 +53,9 @@ def _no_constant(name: str) -> NoReturn:
     raise DoesNotFit(f"{name} is not JSON")
 
 
-def _exact(data: bytes | str) -> Any:
+def _exact(data: bytes) -> Any:
+    if data[:1] == _MAGIC:
+        data = data[_HEADER:]
     try:
         return json.loads(data, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -61,6 +66,9 @@ def _fast(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
+        if data[:1] == _MAGIC:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                return orjson.loads(data[_HEADER:])
         return _exact(data)  # it knows what is wrong, or accepts more (lone surrogates)
 
 

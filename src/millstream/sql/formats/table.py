@@ -200,7 +200,10 @@ def check_columns(
             )
     elif format_.name == "KAFKA":
         if len(columns) > 1:
-            raise SqlError("The 'KAFKA' format only supports a single field. Got: " + _described(columns))
+            hint = "\nFor a key of several columns choose another format: WITH (KEY_FORMAT='JSON')." * is_key
+            raise SqlError(
+                f"The 'KAFKA' format only supports a single field. Got: {_described(columns)}{hint}"
+            )
         for _, type_ in columns:
             if type_.base not in _KAFKA_TYPES:
                 raise SqlError(f"The 'KAFKA' format does not support type '{type_.base}'")

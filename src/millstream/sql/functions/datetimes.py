@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, timedelta, tzinfo
 from typing import Any
 
-from millstream.sql import java_patterns
+from millstream.sql import pattern_fields
 from millstream.sql.arithmetic import integer_divide, wrap32
 from millstream.sql.errors import EvaluationError
 from millstream.sql.functions.table import Function, overload, scalar
@@ -87,9 +87,9 @@ def _format_timestamp(millis: int, pattern: str, zone: str | tzinfo = UTC) -> st
 def _parse_date(text: str, pattern: str) -> int:
     def parsed() -> int:
         fields = compiled(pattern, lenient=True).parse(text)
-        if java_patterns.time_of_fields(fields):
+        if pattern_fields.time_of_fields(fields):
             raise EvaluationError("Date format contains time field.")
-        return java_patterns.day_of_fields(fields, lenient=True)
+        return pattern_fields.day_of_fields(fields, lenient=True)
 
     return int(_explained(f"Failed to parse date '{text}' with formatter '{pattern}'", parsed))
 
@@ -97,11 +97,11 @@ def _parse_date(text: str, pattern: str) -> int:
 def _parse_time(text: str, pattern: str) -> int:
     def parsed() -> int:
         fields = compiled(pattern).parse(text)
-        if fields.keys() & set("GuyYDMdQqwEec"):
+        if fields.keys() & set("GuyYDMdQqwWFgEec"):
             raise EvaluationError("Time format contains date field.")
         if not fields.keys() & set("HkhKAN") or (fields.keys() & set("hK") and "a" not in fields):
             raise EvaluationError("Unable to obtain LocalTime from TemporalAccessor")
-        return java_patterns.time_of_fields(fields) % MILLIS_OF_DAY
+        return pattern_fields.time_of_fields(fields) % MILLIS_OF_DAY
 
     return int(_explained(f"Failed to parse time '{text}' with formatter '{pattern}'", parsed))
 
@@ -110,8 +110,8 @@ def _parse_timestamp(text: str, pattern: str, zone: str | tzinfo = UTC) -> int:
     def parsed() -> int:
         fields = compiled(pattern).parse(text)
         default = zone_of(zone) if isinstance(zone, str) else zone
-        days, millis = java_patterns.day_of_fields(fields), java_patterns.time_of_fields(fields)
-        return to_millis(days, millis, java_patterns.zone_of_fields(fields) or default)
+        days, millis = pattern_fields.day_of_fields(fields), pattern_fields.time_of_fields(fields)
+        return to_millis(days, millis, pattern_fields.zone_of_fields(fields) or default)
 
     shown = f" at timezone '{zone}'" if isinstance(zone, str) else ""
     return int(_explained(f"Failed to parse timestamp '{text}'{shown} with formatter '{pattern}'", parsed))
@@ -120,9 +120,11 @@ def _parse_timestamp(text: str, pattern: str, zone: str | tzinfo = UTC) -> int:
 def _string_to_date(text: str, pattern: str) -> int:
     def parsed() -> int:
         fields = compiled(pattern).parse(text)
-        if not fields.keys() & set("uy") or not (fields.keys() >= {"M", "d"} or "D" in fields):
+        by_week = fields.keys() >= {"Y", "w"} and fields.keys() & set("ecE")
+        by_day = fields.keys() & set("uy") and (fields.keys() >= {"M", "d"} or "D" in fields)
+        if not by_week and not by_day:
             raise EvaluationError("Unable to obtain LocalDate from TemporalAccessor")
-        return java_patterns.day_of_fields(fields)
+        return pattern_fields.day_of_fields(fields)
 
     return int(_explained(f"Failed to parse date '{text}' with formatter '{pattern}'", parsed))
 

@@ -17,6 +17,7 @@ from decimal import (
     Decimal,
     Inexact,
 )
+from fractions import Fraction
 from typing import Any
 
 from millstream.sql.arithmetic import wrap32, wrap64
@@ -75,6 +76,16 @@ def _power(base: float, exponent: float) -> float:
 def _cot(value: float) -> float:
     tangent = math.tan(value)
     return 1 / tangent if tangent else math.copysign(math.inf, tangent)
+
+
+def _cube_root(value: float) -> float:
+    """The nearest double: some C libraries miss it, so that the root of 27 is not 3."""
+    root = math.cbrt(value)
+    if not math.isfinite(root) or not root:
+        return root
+    exact = Fraction(value)
+    near = (root, math.nextafter(root, -math.inf), math.nextafter(root, math.inf))
+    return min(near, key=lambda each: abs(Fraction(each) ** 3 - exact))
 
 
 def _sinh(value: float) -> float:
@@ -239,7 +250,7 @@ ROWS: list[Function] = [
         "The angle of the point (x, y), in radians: the arc tangent of y / x.",
         *_doubles(math.atan2, "y", "x"),
     ),
-    scalar("cbrt", _MATH, "The cube root.", *_doubles(math.cbrt, "value")),
+    scalar("cbrt", _MATH, "The cube root.", *_doubles(_cube_root, "value")),
     scalar(
         "Ceil",
         _MATH,

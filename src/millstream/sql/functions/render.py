@@ -26,7 +26,7 @@ the arguments gives null.
 What differs from ksqlDB:
 - Regular expressions run in RE2, in linear time: look-around, back-references and atomic groups are refused.
 - Patterns of dates and times are English, and know all letters of `java.time.format.DateTimeFormatter` but
-  B, F, W, g and p. Years are 1 to 9999.
+  B and v. Years are 1 to 9999. Full names of time zones (zzzz) are those of the better-known regions.
 - COUNT_DISTINCT hashes by BLAKE2, so its estimates differ from ksqlDB's within the same error.
 - Strings are counted in characters. Java counts one beyond the first 65,536 code points as two.
 - Maps are shown in the order in which they were read or made; the functions that go through one (MAP_KEYS,

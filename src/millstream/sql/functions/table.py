@@ -266,6 +266,15 @@ def _shown(arguments: Sequence[Argument]) -> str:
     return f"({', '.join('null' if each is None else each.text(plain) for each in arguments)})"
 
 
+# Functions of older versions, which tutorials still use, and what takes their place.
+_TODAY = {
+    "WINDOWSTART": "\nWINDOWSTART is a column today: write it without parentheses.",
+    "WINDOWEND": "\nWINDOWEND is a column today: write it without parentheses.",
+    "ARRAYCONTAINS": "\nIt is called ARRAY_CONTAINS today.",
+    "FETCH_FIELD_FROM_STRUCT": "\nA field of a struct is taken by -> today: address->city.",
+}
+
+
 class FunctionTable:
     """Functions by name. A name has one kind; overloads of a user's function replace nothing of another's."""
 
@@ -319,7 +328,8 @@ class FunctionTable:
     def find(self, name: str) -> Function:
         found = self.get(name)
         if found is None:
-            raise SqlError(f"Can't find any functions with the name '{name}'")
+            today = _TODAY.get(name.upper(), "")
+            raise SqlError(f"Can't find any functions with the name '{name}'{today}")
         return found
 
     def is_aggregate(self, name: str) -> bool:

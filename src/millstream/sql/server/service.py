@@ -27,7 +27,7 @@ from millstream.sql.catalog import Catalog, QueryInfo
 from millstream.sql.commands import Command, CommandTopic, CommandTopicUnusable, Fenced
 from millstream.sql.engine import Outcome, apply
 from millstream.sql.environment import Environment
-from millstream.sql.errors import SqlError
+from millstream.sql.errors import SqlError, sql_error
 from millstream.sql.formats.schemas import register_source
 from millstream.sql.functions.isolated import FunctionProcesses, isolated
 from millstream.sql.functions.loading import load_functions
@@ -43,7 +43,8 @@ from millstream.sql.server.peers import Peers, server_id, url_of_server
 from millstream.sql.server.persistent import AnyHost, PersistentQueries
 from millstream.sql.server.server_group import ServerGroup
 from millstream.sql.server.source_topics import SourceTopics
-from millstream.sql.server.sql_config import SqlConfig
+from millstream.sql.server.sql_config import QUERY_LIMIT, SqlConfig
+from millstream.sql.session_properties import check_denied, check_name, check_property
 from millstream.wire.errors import KafkaError
 
 log = logging.getLogger("millstream.sql")
@@ -63,6 +64,7 @@ class SqlService:
         self.peers = Peers(config)
         self.cluster_id: str | None = None
         self.client = config.client()
+        self._denied: tuple[str, ...] = tuple(config.value("ksql.properties.overrides.denylist"))
         self.registry = _registry(config)
         # Lanes do not run in this folder.
         self.udf_modules = tuple(
@@ -175,6 +177,7 @@ class SqlService:
     # What statements are checked against
 
     def environment(self, properties: Json | None = None) -> Environment:
+        check_denied(properties or (), self._denied)
         settings = {**_plain(self.config.settings()), **_plain(properties or {})}
         return Environment(self.functions, self.registry, settings, self.partitions_of)
 
@@ -190,6 +193,7 @@ class SqlService:
         if wait_for is not None and wait_for >= 0:
             self._wait_for_command(int(wait_for))
         session = dict(properties)
+        check_denied(session, self._denied)
         names = {str(name): str(value) for name, value in variables.items()}
         found: list[Json] = []
         for statement in parse_each(text, names):
@@ -206,12 +210,15 @@ class SqlService:
     def _one(self, statement: statements.Statement, session: Json, variables: dict[str, str]) -> list[Json]:
         match statement:
             case statements.SetProperty():
+                check_property(statement.name, statement.value)
+                check_denied((statement.name,), self._denied)
                 session[statement.name] = statement.value
                 return []
             case statements.UnsetProperty():
                 if statement.name is None:
                     session.clear()
                 else:
+                    check_name(statement.name)
                     session.pop(statement.name, None)
                 return []
             case statements.Define() | statements.Undefine():
@@ -261,6 +268,7 @@ class SqlService:
         outcome = apply(statement, self.catalog, environment, number=number)
         if outcome.catalog is self.catalog:  # IF NOT EXISTS, IF EXISTS
             return entities.entity("warning_entity", text, message=outcome.message)
+        self._check_limit(outcome, text)
         self._prepare(statement, outcome, environment)
         command_id, plan = _plan_of(statement, outcome, self.catalog, number)
         if outcome.query is not None and self.group is not None:
@@ -270,6 +278,11 @@ class SqlService:
         if outcome.delete_topic is not None:
             self._topics.delete(outcome.delete_topic)
         return entities.current_status(text, command_id, outcome.message, command.offset, query_id)
+
+    def _check_limit(self, outcome: Outcome, text: str) -> None:
+        count, limit = len(self.catalog.queries), self.config.value(QUERY_LIMIT)
+        if count < len(outcome.catalog.queries) > limit:
+            raise sql_error("too many queries", text=text, setting=QUERY_LIMIT, count=count, limit=limit)
 
     def _control(
         self, statement: statements.Terminate | statements.Pause | statements.Resume, append: Any
@@ -362,6 +375,7 @@ class SqlService:
         number = 0
         for statement in parse_each(path.read_text(), variables):
             if isinstance(statement, statements.SetProperty):
+                check_property(statement.name, statement.value)
                 session[statement.name] = statement.value
                 continue
             if isinstance(statement, statements.UnsetProperty | statements.Define | statements.Undefine):

@@ -21,6 +21,8 @@ from millstream.http.service_config import (
     ServiceConfigKey,
 )
 
+QUERY_LIMIT = "ksql.query.persistent.active.limit"
+
 KEYS: dict[str, ServiceConfigKey] = {
     "listeners": ServiceConfigKey(LIST, "http://0.0.0.0:8088", "Addresses to listen on: http://host:port."),
     "ksql.advertised.listener": ServiceConfigKey(
@@ -100,6 +102,12 @@ KEYS: dict[str, ServiceConfigKey] = {
         "10",
         "Ours: for how long pull queries of a table share one question to the cluster of how far its topic "
         "goes. 0: each asks. Rows that were inserted by this server are always seen.",
+    ),
+    QUERY_LIMIT: ServiceConfigKey(
+        INT, "2147483647", "How many persistent queries the service may have: one more is refused."
+    ),
+    "ksql.properties.overrides.denylist": ServiceConfigKey(
+        LIST, "", "Settings that clients may not change, with or without ksql.streams. in front."
     ),
     "ksql.max.push.queries": ServiceConfigKey(INT, "100", "How many push queries may run at a time."),
     "ksql.query.push.max.bytes": ServiceConfigKey(
