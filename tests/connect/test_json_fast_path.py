@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,11 +14,13 @@ from millstream.connect.config.connector_config import SINK_CONFIG
 from millstream.connect.converters.base import Converter
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_fast_path import prefix_of
-from millstream.connect.data.record import SchemaAndValue
-from millstream.connect.data.schema import OPTIONAL, Type
+from millstream.connect.data.logical import DATE_SCHEMA, decimal_schema
+from millstream.connect.data.record import SchemaAndValue, SourceRecord
+from millstream.connect.data.schema import OPTIONAL, REQUIRED, Schema, Type, array_schema, struct_schema
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import DataError
 from millstream.connect.runtime.pipeline import Pipeline
+from millstream.connect.runtime.source_blocks import SourceBlocks
 from millstream.connect.runtime.tolerance import Tolerance
 from millstream.wire.records import Record
 from millstream.wire.topic_partition import TopicPartition
@@ -238,3 +242,70 @@ def test_structs_are_written_as_ever(with_default: str) -> None:
     assert write is not None and write(Struct(schema, plain)) is not None
     for other in (None, 5, Struct(schema.replace(doc="other"), plain)):
         assert written(short, other) == written(long, other)
+
+
+def nested_schema() -> Schema:
+    inner = struct_schema([("id", REQUIRED[Type.INT64]), ("note", OPTIONAL[Type.STRING])], name="inner")
+    return struct_schema(
+        [
+            ("before", inner.replace(optional=True)),
+            ("after", inner),
+            ("kind", Schema(Type.STRING, optional=True, default="x", name="io.debezium.data.Enum")),
+            ("small", Schema(Type.INT32, name="io.debezium.time.Date")),
+            ("amount", decimal_schema(2)),
+            ("day", DATE_SCHEMA.replace(optional=True)),
+            ("list", array_schema(OPTIONAL[Type.INT32])),
+            ("ratio", OPTIONAL[Type.FLOAT32]),
+            ("raw", OPTIONAL[Type.BYTES]),
+        ],
+        name="outer",
+    )
+
+
+@pytest.mark.parametrize("with_default", ["true", "false"])
+@pytest.mark.parametrize("decimals", ["BASE64", "NUMERIC"])
+def test_structs_in_structs_are_written_as_ever(with_default: str, decimals: str) -> None:
+    """Alone, and in a loop over a source's records, whose keys are written with other settings."""
+    settings = {"replace.null.with.default": with_default, "decimal.format": decimals}
+    short, long = JsonConverter(settings), JsonConverter(settings)
+    key = JsonConverter({"decimal.format": "NUMERIC", "schemas.enable": "false"})
+    long._writer = lambda _schema: None  # type: ignore[method-assign,assignment]
+    schema = nested_schema()
+    inner = schema.fields[1].schema
+    rng = random.Random(5)
+    good = Struct(inner, [7, "n"])
+    plain: list[Any] = [
+        None, good, "true", 5, Decimal("1.50"), datetime(2026, 1, 2, tzinfo=UTC), [1, None], 0.1, b"\x00\xff"
+    ]  # fmt: skip
+    odd: list[Any] = [
+        None,
+        good,
+        Struct(inner, [None, "n"]),
+        Struct(inner, [1, 5]),
+        "x",
+        2**40,
+        1.5,
+        [],
+        [2**40],
+    ]
+
+    def written(converter: JsonConverter, value: Any) -> Any:
+        try:
+            return converter.from_connect("t", schema, value)
+        except DataError as error:
+            return str(error)
+
+    blocks, in_blocks = SourceBlocks([], key, short), 0
+    for _ in range(1500):
+        value = Struct(schema, [rng.choice(odd) if rng.random() < 0.15 else one for one in plain])
+        wanted = written(long, value)
+        assert written(short, value) == wanted, value.values
+        record = SourceRecord(topic="t", key_schema=schema, key=value, value_schema=schema, value=value)
+        (found,) = blocks.write([record], 5) or [None]
+        if found is not None:
+            in_blocks += 1
+            assert found[2].value == wanted
+            assert found[2].key == key.from_connect("t", schema, value)
+    write = short._writers[schema]
+    assert write is not None and write(Struct(schema, plain)) is not None
+    assert in_blocks > 200

@@ -253,3 +253,97 @@ def test_a_locked_database_is_tried_again(sqlite: Database, monkeypatch: pytest.
 def test_settings_that_make_no_sense(settings: dict[str, str], name: str, error: str) -> None:
     found = JdbcSink.validate({"connection.url": "jdbc:sqlite:x", **settings})
     assert any(error in one for one in found[name].errors), found[name].errors
+
+
+ALL = struct_schema(
+    [
+        ("id", LONG),
+        ("small", OPTIONAL[Type.INT8]),
+        ("ratio", OPTIONAL[Type.FLOAT32]),
+        ("price", OPTIONAL[Type.FLOAT64]),
+        ("amount", decimal_schema(2)),
+        ("name", OPTIONAL[Type.STRING]),
+        ("raw", OPTIONAL[Type.BYTES]),
+        ("paid", OPTIONAL[Type.BOOLEAN]),
+        ("day", DATE_SCHEMA),
+        ("moment", TIMESTAMP_SCHEMA),
+    ]
+)
+
+
+@pytest.mark.postgres
+def test_many_rows_by_copy_are_those_of_inserts(postgres_database: Database) -> None:
+    odd = ["a\tb\n\\N\\.", "\\N", "", None, '{"x":"\'"}', "ä\u2028"]
+    rows = [
+        {
+            "id": number,
+            "small": number % 100 - 50 if number % 3 else None,
+            "ratio": 0.1,
+            "price": [1e300, -0.0, float("inf"), 2.5][number % 4],
+            "amount": Decimal("-1.50"),
+            "name": odd[number % len(odd)],
+            "raw": bytes([number, 0, 92]),
+            "paid": number % 2 == 0,
+            "day": datetime(2026, 1, 2, tzinfo=UTC),
+            "moment": datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC),
+        }
+        for number in range(60)
+    ]
+    names = ", ".join(ALL.fields[index].name for index in range(len(ALL.fields)))
+    with writing(postgres_database) as out:
+        records = [out.record(row, schema=ALL) for row in rows]
+        out.put(records[0])
+        plans = out.task._plans.values()
+        assert all((plan.bulk or "").startswith("COPY ") for plan in plans)
+        out.put(*records[1:])
+        by_copy = out.rows(names)
+        postgres_database.execute(f"TRUNCATE {postgres_database.table}")
+        for record in records:
+            out.put(record)
+        assert out.rows(names) == by_copy and len(by_copy) == 60
+
+
+@pytest.mark.postgres
+def test_what_copy_would_store_in_another_way_is_inserted(postgres_database: Database) -> None:
+    """A number that INSERT rounds, rules, row security; and one row of many that the database refuses."""
+    database, table = postgres_database, postgres_database.table
+    schema = struct_schema([("id", LONG), ("price", REQUIRED[Type.FLOAT64])])
+    database.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY CHECK (id <> 33), price INTEGER NOT NULL)")
+    with writing(database) as out:
+        out.put(*(out.record({"id": number, "price": 1.6}, schema=schema) for number in range(30)))
+        assert out.rows("id, price") == [(number, 2) for number in range(30)]
+    database.execute(f"ALTER TABLE {table} ALTER price TYPE DOUBLE PRECISION")
+    with writing(database) as out:
+        out.put(*(out.record({"id": number, "price": 1.5}, schema=schema) for number in range(30, 60)))
+        assert [row[0] for row in out.rows("id")] == [number for number in range(60) if number != 33]
+        assert [offset for offset, _ in out.reported] == [3]
+    database.execute(f"CREATE TABLE {table}_kept (id BIGINT, price DOUBLE PRECISION)")
+    database.execute(
+        f"CREATE RULE keep AS ON INSERT TO {table} DO INSTEAD INSERT INTO {table}_kept VALUES (NEW.id, NEW.price)"
+    )
+    with writing(database) as out:
+        out.put(*(out.record({"id": number, "price": 1.5}, schema=schema) for number in range(60, 90)))
+        assert len(out.rows("id")) == 59
+        assert database.rows(f"SELECT count(*) FROM {table}_kept") == [(30,)]
+
+
+@pytest.mark.postgres
+def test_copy_that_is_refused_becomes_inserts(postgres_database: Database) -> None:
+    """Row security: the server takes inserts of such a table, and no COPY."""
+    table = postgres_database.table
+    dialect = postgres_database.dialect
+    dialect.execute(f"CREATE TABLE {table} (id BIGINT)")
+    dialect.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    dialect.execute(f"CREATE POLICY all_rows ON {table} USING (true)")
+    dialect.execute(f"CREATE ROLE writer_{table}")
+    dialect.execute(f"GRANT INSERT, SELECT ON {table} TO writer_{table}")
+    dialect.execute(f"SET ROLE writer_{table}")
+    bulk = dialect.bulk_insert_sql(table, [("id", dialect.columns(dialect.find_table(table))[0], LONG)])
+    assert bulk is not None
+    for start in (0, 30):
+        dialect.begin()
+        rows = [[number] for number in range(start, start + 30)]
+        dialect.write_many(f"INSERT INTO {table}(id) VALUES(%s)", rows, bulk)
+        dialect.commit()
+    assert dialect.rows(f"SELECT count(*) FROM {table}") == [(60,)]
+    dialect.execute("RESET ROLE")

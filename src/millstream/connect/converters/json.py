@@ -18,6 +18,7 @@ from millstream.connect.config.config_def import CaseInsensitiveValidString, Con
 from millstream.connect.converters.base import Converted, Converter, Variables, Writing
 from millstream.connect.converters.json_fast_path import (
     PayloadReader,
+    Texts,
     payload_writer,
     payload_writing,
     prefix_of,
@@ -129,7 +130,7 @@ class JsonConverter(Converter):
         if schema is not self._last_schema:
             self._last_schema = schema
             self._last_writer = None if schema is None else self._writer(schema)
-        # A struct of plain fields by a function of its own; None where `_text` has to look.
+        # A struct by a function of its own; None where `_text` has to look.
         write = self._last_writer
         payload = None if write is None else write(value)
         if payload is None:
@@ -145,9 +146,7 @@ class JsonConverter(Converter):
         around = ("", "")
         if self._schemas_enabled:
             around = (f'{{"schema":{self._schema_text(schema)},"payload":', "}")
-        return payload_writing(
-            schema, variables, quoted, number_text, around, with_default=self._with_default
-        )
+        return payload_writing(schema, variables, self._all_texts(), around, with_default=self._with_default)
 
     def _writer(self, schema: Schema) -> Callable[[Any], str | None] | None:
         try:
@@ -155,9 +154,12 @@ class JsonConverter(Converter):
         except KeyError:
             if len(self._writers) >= self.settings["schemas.cache.size"]:
                 self._writers.clear()
-            write = payload_writer(schema, quoted, number_text, with_default=self._with_default)
+            write = payload_writer(schema, self._all_texts(), with_default=self._with_default)
             self._writers[schema] = write
             return write
+
+    def _all_texts(self) -> Texts:
+        return Texts(quoted, number_text, self._text)
 
     def _text(self, schema: Schema | None, value: Any) -> str:
         if value is None:

@@ -4,10 +4,9 @@ Producers write the same schema in front of every message. Where the bytes in fr
 of the message before, the schema is known, and only the payload is parsed; a struct of plain fields whose
 values have the types that they should is made at once, by a loop that is generated for the schema. Everything
 else is for the converter itself: None means that it has to look. Each payload is parsed by itself: of several
-that are parsed as one text, one could end what another begins. The other way, a struct of plain fields is
-written by a function that is generated for its schema, alone or inside of a loop over a source's records.
-`tests/connect/test_json_fast_path.py` holds both to
-the same answers.
+that are parsed as one text, one could end what another begins. The other way, a struct is written by a
+function that is generated for its schema, alone or inside of a loop over a source's records.
+`tests/connect/test_json_fast_path.py` holds both to the same answers.
 """
 
 from __future__ import annotations
@@ -17,17 +16,20 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from millstream.connect.converters.base import Converted, Variables, Writing
+from millstream.connect.data.logical import LOGICAL_NAMES
 from millstream.connect.data.schema import INTEGERS, Schema, Type
 from millstream.connect.data.struct import Struct
+from millstream.connect.errors import ConnectError
 
 _BEGIN, _BETWEEN = b'{"schema":', b',"payload":'
 _FINITE = (-sys.float_info.max, sys.float_info.max)
 _PLAIN: dict[Type, type] = {Type.STRING: str, Type.BOOLEAN: bool, Type.FLOAT64: float}
+_numbers = itertools.count()
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -117,21 +119,42 @@ def _payload_reader(
     return made
 
 
-class _Texts:
-    """How plain values are written: a condition and an expression for each, and the objects that they
-    name."""
+class Texts(NamedTuple):
+    """What the converter writes values with: text, numbers, and whatever else there is."""
 
-    def __init__(
-        self, quoted: Callable[[str], str], number: Callable[[Any, Schema], str], *, with_default: bool
-    ) -> None:
-        self.objects: dict[str, Any] = {"quoted": quoted, "number": number}
-        self._with_default = with_default
+    quoted: Callable[[str], str]
+    number: Callable[[Any, Schema], str]
+    other: Callable[[Schema, Any], str]
 
-    def of(self, own: Schema, name: str) -> tuple[str, str] | None:
+
+class _Expressions:
+    """How values are written: a condition and an expression for each, and the objects that they name. A
+    struct inside of another has a function of its own; what is neither plain nor a struct `Texts.other` is
+    to write or to refuse."""
+
+    def __init__(self, texts: Texts, *, with_default: bool) -> None:
+        # Keys and values may have converters with different settings in one function.
+        self._other = f"other_{next(_numbers)}"
+        self.objects: dict[str, Any] = {
+            "quoted": texts.quoted, "number": texts.number, self._other: texts.other
+        }  # fmt: skip
+        self._texts, self._with_default = texts, with_default
+
+    def of(self, own: Schema, name: str) -> tuple[str, str]:
         kind = own.type
-        if own.name is not None or (kind not in INTEGERS and kind not in _PLAIN):
-            return None
-        if kind in INTEGERS:
+        plain = kind in INTEGERS or kind in _PLAIN
+        write = None
+        if kind is Type.STRUCT:
+            write = payload_writer(own, self._texts, with_default=self._with_default)
+        if own.name in LOGICAL_NAMES or (not plain and write is None):
+            schema = f"schema_{id(own)}"
+            self.objects[schema] = own
+            return "True", f"{self._other}({schema}, {name})"
+        if write is not None:
+            function = f"struct_{next(_numbers)}"
+            self.objects[function] = write
+            fits, text = f"{name} is not None", f"{function}({name})"
+        elif kind in INTEGERS:
             limit = 1 << (INTEGERS[kind] - 1)
             fits, text = f"type({name}) is int and {-limit} <= {name} < {limit}", f"str({name})"
         elif kind is Type.STRING:
@@ -148,32 +171,32 @@ class _Texts:
         return fits, text
 
 
-def payload_writer(
-    schema: Schema, quoted: Callable[[str], str], number: Callable[[Any, Schema], str], *, with_default: bool
-) -> Callable[[Any], str | None] | None:
+def payload_writer(schema: Schema, texts: Texts, *, with_default: bool) -> Callable[[Any], str | None] | None:
     """A function that writes structs of this schema, all but those that do not fit it: None for them. There
-    is none for a schema with other than plain fields."""
+    is none for what is no struct."""
     if schema.type is not Type.STRUCT or not schema.fields:
         return None
-    texts = _Texts(quoted, number, with_default=with_default)
-    checks, parts = [], []
+    expressions = _Expressions(texts, with_default=with_default)
+    checks, pieces = [], []
+    before = "{"
     for field in schema.fields:
-        found = texts.of(field.schema, f"v{field.index}")
-        if found is None:
-            return None
-        checks.append(f"({found[0]})")
-        parts.append(f"{quoted(field.name) + ':'!r}, {found[1]}")
+        fits, text = expressions.of(field.schema, f"v{field.index}")
+        checks.append(f"({fits})")
+        pieces += [repr(f"{before}{texts.quoted(field.name)}:"), text]
+        before = ","
     names = ", ".join(f"v{field.index}" for field in schema.fields)
-    together = ", ',', ".join(parts)
     source = (
         "def write(value):\n"
         "    if type(value) is not Struct: return None\n"
         "    if value.schema is not schema and value.schema != schema: return None\n"
         f"    {names}, = value.values\n"
         f"    if not ({' and '.join(checks)}): return None\n"
-        f"    return ''.join(('{{', {together}, '}}'))\n"
+        "    try:\n"
+        f"        return ''.join(({', '.join(pieces)}, '}}'))\n"
+        "    except (TypeError, ConnectError):\n"  # None for a struct inside that does not fit
+        "        return None\n"
     )
-    known = {**texts.objects, "schema": schema, "Struct": Struct}
+    known = {**expressions.objects, "schema": schema, "Struct": Struct, "ConnectError": ConnectError}
     exec(compile(source, "<json of a struct>", "exec"), known)  # noqa: S102
     made: Callable[[Any], str | None] = known["write"]
     return made
@@ -182,30 +205,28 @@ def payload_writer(
 def payload_writing(
     schema: Schema,
     variables: Variables,
-    quoted: Callable[[str], str],
-    number: Callable[[Any, Schema], str],
+    texts: Texts,
     around: tuple[str, str],
     *,
     with_default: bool,
 ) -> Writing | None:
     """The same for variables of a generated function. What is constant is written once, now; `around` is what
     stands before and after the payload."""
-    texts = _Texts(quoted, number, with_default=with_default)
+    expressions = _Expressions(texts, with_default=with_default)
     conditions: list[str] = []
     pieces: list[str] = [repr(around[0])]  # expressions of text, in their order
 
     def add(own: Schema, name: str) -> bool:
-        found = texts.of(own, name)
-        if found is None:
-            return False
+        fits, text = expressions.of(own, name)
         if name in variables.constants:
-            objects = {**texts.objects, name: variables.constants[name]}
-            if not eval(found[0], objects):  # noqa: S307 - what `of` has written
+            objects = {**expressions.objects, name: variables.constants[name]}
+            written = eval(text, objects) if eval(fits, objects) else None  # noqa: S307 - what `of` has written
+            if written is None:
                 return False
-            pieces.append(repr(eval(found[1], objects)))  # noqa: S307
+            pieces.append(repr(written))
         else:
-            conditions.append(found[0])
-            pieces.append(found[1])
+            conditions.extend([] if fits == "True" else [fits])
+            pieces.append(text)
         return True
 
     if variables.fields is None:
@@ -214,7 +235,7 @@ def payload_writing(
     else:
         before = "{"
         for field, name in zip(schema.fields, variables.fields, strict=True):
-            pieces.append(repr(f"{before}{quoted(field.name)}:"))
+            pieces.append(repr(f"{before}{texts.quoted(field.name)}:"))
             before = ","
             if not add(field.schema, name):
                 return None
@@ -225,7 +246,7 @@ def payload_writing(
         data = ast.literal_eval(joined[0]).encode("utf-8", "surrogatepass")
         return Writing((), repr(data), {})
     text = f"''.join(({', '.join(joined)},))" if len(joined) > 3 else f"({' + '.join(joined)})"
-    return Writing(conditions, f"{text}.encode('utf-8', 'surrogatepass')", texts.objects)
+    return Writing(conditions, f"{text}.encode('utf-8', 'surrogatepass')", expressions.objects)
 
 
 def _joined(pieces: Sequence[str]) -> list[str]:

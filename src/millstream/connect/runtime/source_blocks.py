@@ -83,7 +83,7 @@ class SourceBlocks:
     def _expression(self, source: FusedSource, target: Target) -> str:
         shape = source.shapes[target]
         if shape.fields is None and shape.schema is not None and shape.schema.type is Type.STRUCT:
-            source.fields(target)
+            source.fields(target, check=False)  # the converter looks at what it writes
             shape = source.shapes[target]
         variables = Variables(shape.whole, shape.fields, source.constants)
         found = self._converters[target].writing(shape.schema, variables)

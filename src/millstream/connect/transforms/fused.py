@@ -226,8 +226,8 @@ class FusedSource:
         null = f"{name} is None or " if schema.optional else ""
         self.lines.append(f"if not ({null}{fits}): return SLOW")
 
-    def fields(self, target: Target) -> tuple[Schema, list[str]]:
-        """The fields of a struct, each in a variable, checked."""
+    def fields(self, target: Target, *, check: bool = True) -> tuple[Schema, list[str]]:
+        """The fields of a struct, each in a variable, checked unless whoever reads them does that."""
         shape = self.shapes[target]
         schema = shape.schema
         if schema is None or schema.type is not Type.STRUCT:
@@ -242,7 +242,8 @@ class FusedSource:
             if names:
                 self.lines.append(f"{', '.join(names)}, = {struct}.values")
             for field, name in zip(schema.fields, names, strict=True):
-                self._check(field.schema, name)
+                if check:
+                    self._check(field.schema, name)
             self.shapes[target] = Shape(schema, fields=names)
             return schema, names
         return schema, shape.fields

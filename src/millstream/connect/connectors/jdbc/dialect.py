@@ -163,8 +163,9 @@ class Dialect(ABC):
         parts = [part for part in (table.catalog, table.schema, table.name) if part]
         return ".".join(map(self.quoted, parts))
 
-    def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Returns how many rows the database says were changed; -1 where it does not say."""
+    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: str | None = None) -> int:
+        """Returns how many rows the database says were changed; -1 where it does not say. `bulk` is what
+        `bulk_insert_sql` has made for the same."""
         cursor = self.connection.cursor()
         try:
             cursor.executemany(sql, rows)
@@ -220,6 +221,15 @@ class Dialect(ABC):
         if not names:
             return f"INSERT INTO {table} DEFAULT VALUES"
         return f"INSERT INTO {table}({','.join(names)}) VALUES({','.join([self.mark] * len(names))})"
+
+    def bulk_insert_sql(self, table: str, columns: Sequence[tuple[str, Column, Schema]]) -> str | None:
+        """What inserts many rows of such columns, each with its quoted name and what goes into it, at less
+        cost than `insert_sql` and with the same result. None where there is nothing like that."""
+        return None
+
+    def binds(self, schema: Schema) -> bool:
+        """Whether `bind` changes values of this schema."""
+        return schema.name in (DATE, TIME, TIMESTAMP)
 
     def bind(self, schema: Schema | None, value: Any, zone: tzinfo) -> Any:
         """Connect's value as the driver wants it."""

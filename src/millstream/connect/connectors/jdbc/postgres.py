@@ -15,7 +15,7 @@ from psycopg.types.string import TextLoader
 
 from millstream.connect.connectors.jdbc.columns import Column, Kind, TableId
 from millstream.connect.connectors.jdbc.dialect import Dialect, Row, utc
-from millstream.connect.data.logical import DATE, TIME, TIMESTAMP
+from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP
 from millstream.connect.data.schema import Schema, Type
 
 CONNECT_SECONDS = 10
@@ -65,6 +65,27 @@ WHERE c.relkind::text = ANY(%s) AND n.nspname NOT IN ('pg_catalog', 'information
   AND (%s::text IS NULL OR n.nspname LIKE %s) AND (%s::text IS NULL OR current_database() LIKE %s)
 ORDER BY 2, 3
 """
+COPY_ROWS = 20
+"""So many rows are worth two more statements around them."""
+# What COPY stores as INSERT does: Connect's types, and the columns that they go into as they are.
+_COPIED: dict[str | Type, set[str]] = {
+    Type.INT8: {"int2", "int4", "int8"},
+    Type.INT16: {"int2", "int4", "int8"},
+    Type.INT32: {"int4", "int8"},
+    Type.INT64: {"int8"},
+    Type.FLOAT32: {"float4", "float8"},
+    Type.FLOAT64: {"float8"},
+    Type.BOOLEAN: {"bool"},
+    Type.STRING: {"text", "varchar"},
+    Type.BYTES: {"bytea"},
+    DECIMAL: {"numeric"},
+    DATE: {"date"},
+    TIME: {"time"},
+    TIMESTAMP: {"timestamp"},
+}
+_PLAIN_TABLE = """
+SELECT relkind IN ('r', 'p') AND NOT relhasrules FROM pg_class WHERE oid = to_regclass(%s)
+"""
 _OLDEST_WRITER = """
 SELECT min(xact_start) FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
   AND datname = current_database()
@@ -109,6 +130,10 @@ class Postgres(Dialect):
         Type.STRING: "TEXT",
         Type.BYTES: "BYTEA",
     }
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._not_copied: set[str] = set()
 
     def parameters(self) -> dict[str, Any]:
         """For psycopg. What else stands in the URL is libpq's (`sslmode`), or pgjdbc's and left out."""
@@ -232,6 +257,38 @@ class Postgres(Dialect):
 
     def begin(self) -> None:
         self.execute("BEGIN")
+
+    def bulk_insert_sql(self, table: str, columns: Sequence[tuple[str, Column, Schema]]) -> str | None:
+        """COPY, where it stores what INSERT would: it reads texts and casts nothing (1.5 for an integer is an
+        error), overwrites generated identities and passes by rules."""
+        for _, column, schema in columns:
+            if column.auto_increment or column.native not in _COPIED.get(schema.name or schema.type, ()):
+                return None
+        found = self.rows(_PLAIN_TABLE, (table,))
+        if not columns or not found or not found[0][0]:
+            return None
+        return f"COPY {table}({','.join(name for name, _, _ in columns)}) FROM STDIN"
+
+    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: str | None = None) -> int:
+        if bulk is None or len(rows) < COPY_ROWS or bulk in self._not_copied:
+            return super().write_many(sql, rows)
+        self.execute("SAVEPOINT millstream_copy")
+        try:
+            with self.connection.cursor() as cursor:
+                with cursor.copy(bulk) as copy:
+                    for row in rows:
+                        copy.write_row(row)
+                changed = int(cursor.rowcount)
+        except psycopg.Error as error:
+            if self.is_unavailable(error):
+                raise
+            self.execute("ROLLBACK TO millstream_copy")
+            changed = super().write_many(sql, rows)
+            # It was not the rows that were refused, but COPY: by row security, for example.
+            self._not_copied.add(bulk)
+            return changed
+        self.execute("RELEASE millstream_copy")
+        return changed
 
     def decimal_type(self, scale: int) -> str:
         return "DECIMAL"

@@ -39,6 +39,7 @@ class _Statement:
     """One statement with many rows."""
 
     sql: str
+    bulk: str | None = None
     records: list[SinkRecord] = field(default_factory=list)
     rows: list[list[Any]] = field(default_factory=list)
 
@@ -52,6 +53,8 @@ class _Plan:
     write: str
     delete: str
     order: tuple[SinkField, ...]
+    bulk: str | None
+    plain: bool  # the driver takes all values as they are
 
 
 class _Refused(Exception):
@@ -165,7 +168,7 @@ class JdbcSinkTask(SinkTask):
             dialect.begin()
             try:
                 for statement in self._statements(planned):
-                    dialect.write_many(statement.sql, statement.rows)
+                    dialect.write_many(statement.sql, statement.rows, statement.bulk)
                 if self._offsets is not None:
                     self._offsets.move(records)
                 dialect.commit()
@@ -217,9 +220,15 @@ class JdbcSinkTask(SinkTask):
         table_sql = dialect.table_sql(table)
         where = " AND ".join(f"{key} = {dialect.mark}" for key in keys)
         delete = f"DELETE FROM {table_sql} WHERE {where}"
-        order = fields.all
+        order, bulk = fields.all, None
         if self._mode == INSERT:
             write = dialect.insert_sql(table_sql, keys + others)
+            if fit is None:
+                known = [columns.get(one.name) or columns[lowered[one.name.lower()]] for one in order]
+                schemas = [one.schema for one in order]
+                bulk = dialect.bulk_insert_sql(
+                    table_sql, list(zip(keys + others, known, schemas, strict=True))
+                )
         elif self._mode == UPSERT:
             write = dialect.upsert_sql(table_sql, keys, others)
         else:
@@ -227,7 +236,8 @@ class JdbcSinkTask(SinkTask):
             changes = ", ".join(f"{one} = {dialect.mark}" for one in others or keys)
             order = order if others else fields.keys + fields.keys
             write = f"UPDATE {table_sql} SET {changes} WHERE {where}"
-        return _Plan(table, fields, write, delete, order)
+        plain = not any(dialect.binds(one.schema) for one in fields.all)
+        return _Plan(table, fields, write, delete, order, bulk, plain)
 
     def _statements(self, planned: Sequence[tuple[SinkRecord, _Plan]]) -> Iterator[_Statement]:
         """In the order of the records. Of several changes of one row by upsert only the last counts: a
@@ -241,9 +251,11 @@ class JdbcSinkTask(SinkTask):
             if current is None or current.sql != sql or len(current.rows) >= self._parsed["batch.size"]:
                 if current is not None:
                     yield current
-                current = _Statement(sql)
+                current = _Statement(sql, None if deletes else plan.bulk)
             current.records.append(record)
-            current.rows.append(self._row(record, plan.fields.keys if deletes else plan.order))
+            current.rows.append(
+                self._row(record, plan.fields.keys if deletes else plan.order, plain=plan.plain)
+            )
         if current is not None:
             yield current
 
@@ -261,8 +273,10 @@ class JdbcSinkTask(SinkTask):
             groups.setdefault(plan.delete if record.value is None else plan.write, []).append((record, plan))
         return [one for group in groups.values() for one in group]
 
-    def _row(self, record: SinkRecord, order: Sequence[SinkField]) -> list[Any]:
+    def _row(self, record: SinkRecord, order: Sequence[SinkField], *, plain: bool = False) -> list[Any]:
         assert self._dialect is not None
+        if plain:
+            return [one.get(record) for one in order]
         bind, zone = self._dialect.bind, self._zone
         return [bind(one.schema, one.get(record), zone) for one in order]
 

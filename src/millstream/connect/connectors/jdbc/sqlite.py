@@ -189,6 +189,9 @@ class Sqlite(Dialect):
     def decimal_type(self, scale: int) -> str:
         return "NUMERIC"
 
+    def binds(self, schema: Schema) -> bool:
+        return schema.name is not None
+
     def bind(self, schema: Schema | None, value: Any, zone: tzinfo) -> Any:
         bound = super().bind(schema, value, zone)
         if isinstance(bound, Decimal):

@@ -24,6 +24,7 @@ from millstream.connect.connectors.postgres_cdc.envelope import SourceInfo, Tabl
 from millstream.connect.connectors.postgres_cdc.field_types import Modes
 from millstream.connect.connectors.postgres_cdc.replication import Replication, lsn_number
 from millstream.connect.data.record import SourceRecord
+from millstream.connect.data.struct import Struct
 from millstream.connect.errors import ConnectError, RetriableError
 
 log = logging.getLogger("millstream.connect")
@@ -210,13 +211,16 @@ class Capture:
         last: list[SourceRecord] = []
         for table in self._wanted_tables(database):
             for records in self._rows(database, table, source):
+                offset = self._position(source, snapshot=True)
                 for record in records:
-                    self._stamp(record, source, snapshot=True)
+                    record.source_partition, record.source_offset = self._partition, offset
                 yield [*last, *records[:-1]]
                 last = records[-1:]
         database.execute("COMMIT")
         for record in last:
             # It says that the snapshot is complete.
+            about = record.value.get("source")
+            record.value.put("source", Struct(about.schema, list(about.values)))
             record.value.get("source").put("snapshot", "last")
             self._stamp(record, source, snapshot=False)
         yield last
@@ -230,13 +234,15 @@ class Capture:
         )
         fetch = f"FETCH {self._parsed['snapshot.fetch.size']} FROM millstream_snapshot"
         while (result := database.connection.execute(fetch).pgresult).ntuples:
-            yield [
-                events.read([result.get_value(row, column) for column in range(len(indexes))], source)
-                for row in range(result.ntuples)
-            ]
+            get, rows = result.get_value, range(result.ntuples)
+            yield events.read([[get(row, column) for row in rows] for column in range(len(indexes))], source)
         database.execute("CLOSE millstream_snapshot")
 
     def _stamp(self, record: SourceRecord, source: SourceInfo, *, snapshot: bool) -> None:
+        record.source_partition = self._partition
+        record.source_offset = self._position(source, snapshot=snapshot)
+
+    def _position(self, source: SourceInfo, *, snapshot: bool) -> dict[str, Any]:
         offset: dict[str, Any] = {
             "lsn": source.lsn,
             "lsn_proc": source.lsn,
@@ -248,7 +254,7 @@ class Capture:
         }
         if snapshot:
             offset |= {"snapshot": True, "last_snapshot_record": False}
-        record.source_partition, record.source_offset = self._partition, offset
+        return offset
 
     # --- the stream -----------------------------------------------------------------------------------------
 
