@@ -31,6 +31,8 @@ MIRROR = "org.apache.kafka.connect.mirror."
 
 @pytest.fixture
 def upstream() -> Iterator[str]:
+    """Ask for it before `make_worker`: then it ends after the worker. Tasks that have lost their source hold
+    up a stop for as long as they look for it."""
     with Broker({"group.initial.rebalance.delay.ms": 0}) as broker:
         yield broker.bootstrap_servers
 
@@ -195,7 +197,7 @@ def test_a_recreated_topic_is_read_from_its_start(upstream: str, connect_broker:
     run.stop()
 
 
-def test_topics_of_another_cluster(make_worker: MakeWorker, upstream: str, connect_broker: str) -> None:
+def test_topics_of_another_cluster(upstream: str, make_worker: MakeWorker, connect_broker: str) -> None:
     create(
         upstream,
         NewTopic("orders", 2, 1, {"cleanup.policy": "compact", "min.insync.replicas": "1"}),
@@ -265,7 +267,7 @@ def test_topics_of_another_cluster(make_worker: MakeWorker, upstream: str, conne
     assert len(read(connect_broker, "west.orders", 0, 300)) == 300
 
 
-def test_heartbeats(make_worker: MakeWorker, upstream: str, connect_broker: str) -> None:
+def test_heartbeats(upstream: str, make_worker: MakeWorker, connect_broker: str) -> None:
     worker = make_worker()
     config = settings(upstream, connect_broker) | {"connector.class": "MirrorHeartbeat"}
     assert worker.http.put("/connectors/beats/config", json=config).status_code == 201
@@ -331,7 +333,7 @@ def test_only_news_is_a_checkpoint() -> None:
 
 
 def test_groups_go_on_in_the_other_cluster(
-    make_worker: MakeWorker, upstream: str, connect_broker: str
+    upstream: str, make_worker: MakeWorker, connect_broker: str
 ) -> None:
     create(upstream, NewTopic("payments", 1, 1))
     # Offsets differ: the source has lost its first records.

@@ -18,6 +18,13 @@ BLOCK = 30
 SEEDS = 300
 # At random these are found too rarely to wait for: test_directed.py has a schedule for each.
 DIRECTED = SCHEDULES.keys()
+# The first seed that missed the rule when this was written, where it is not among the first few.
+KNOWN = {
+    "H3": 16,
+    "lost page cache": 11,
+    "lost page cache, second start": 66,
+    "high watermark after a divergence": 13,
+}
 
 
 def explain(outcome: Outcome) -> str:
@@ -39,9 +46,9 @@ def test_nothing_is_lost_and_everything_heals(first: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("rule", [rule for rule in MUTANTS if rule not in DIRECTED])
 def test_without_a_rule_it_goes_wrong(rule: str) -> None:
-    """A test of the test: some seed finds that the rule is missing."""
+    """A test of the test: some seed finds that the rule is missing. The first one that did goes first."""
     with without(rule):
-        for seed in range(200):
+        for seed in (KNOWN.get(rule, 0), *range(200)):
             if simulate(seed).problem is not None:
                 return
     pytest.fail(f"200 seeds did not miss the rule '{rule}'")

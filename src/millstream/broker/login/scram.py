@@ -110,7 +110,7 @@ class Scram:
         known = self._credential
         signed = ",".join((self._first["bare"], self._server_first, found["proofless"])).encode()
         signature = hmac.digest(known.stored_key, signed, self._hash)
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=False))
         right = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), known.stored_key)
         if not right or len(proof) != len(signature) or self._identity is None:
             raise LoginRefused(self._wrong, f"unknown user or wrong password: {self._user!r}")
