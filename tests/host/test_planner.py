@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millstream.host.planner import FENCED_PAUSE, FIRST_PAUSE, GOOD_SECONDS, KILLS, Planner
+from millstream.host.planner import FENCED_PAUSE, FIRST_PAUSE, GOOD_SECONDS, KILLS, MAX_PAUSE, Planner
 from millstream.host.unit import UnitId
 from tests.support.effort import examples
 
@@ -186,6 +186,25 @@ def test_a_standby_copy_is_on_another_machine_and_takes_over_when_that_one_is_lo
     }
     assert planner.unit_ids("app") == [active]
     assert planner.unit_ids("app", standbys=True) == [copy]
+
+
+def test_a_copy_that_fails_is_made_again_after_a_pause_for_as_long_as_it_takes() -> None:
+    planner, known = Planner(retries=1), {}  # type: ignore[var-annotated]
+    planner.lane_joined("a", "one", 0.0)
+    planner.lane_joined("b", "two", 0.0)
+    planner.set_units("app", ("0_0",), ("0_0",), standbys=1)
+    _obey(planner, "a", "b", known=known)
+    copy, now = UnitId("app", "0_0~1"), 0.0
+    where = next(lane for lane, units in known.items() if copy in units)
+    for _ in range(5):
+        assert not planner.unit_failed(where, copy, "no space left", now)
+        planner.tick(now + FIRST_PAUSE / 2)
+        assert copy not in planner.plan_for(where)
+        assert planner.state_of(copy)[0] == "set aside"
+        now += MAX_PAUSE
+        planner.tick(now)
+        assert copy in planner.plan_for(where)
+        planner.opened(where, copy, now)
 
 
 def test_without_another_machine_there_is_no_copy() -> None:

@@ -197,8 +197,9 @@ class Planner:
         retries: int | None = None,
     ) -> bool:
         """The lane has closed it. A unit that was fenced has done nothing wrong: someone else was taken to be
-        its lane. One that cannot reach its cluster (`passing`) is tried again for as long as it takes. One
-        that was stuck goes on alone. True if this was its last try."""
+        its lane. One that cannot reach its cluster (`passing`) is tried again for as long as it takes, and so
+        is a standby copy: it has no application that would judge it. One that was stuck goes on alone. True
+        if this was its last try."""
         unit = self._units.get(unit_id)
         if unit is None or unit.lane != lane:
             return False
@@ -216,7 +217,8 @@ class Planner:
         if stuck:
             unit.kills = max(unit.kills, KILLS)
         unit.again_at = now + pause
-        last = unit.failures > (self.retries if retries is None else retries) and not (fenced or passing)
+        goes_on = fenced or passing or (unit.standby_of is not None and not stuck)
+        last = unit.failures > (self.retries if retries is None else retries) and not goes_on
         unit.opened_at = 0.0
         unit.failed = unit.failed or last
         unwanted = unit.unwanted
@@ -353,7 +355,7 @@ class Planner:
         if not any(unit.releasing for unit in active.values()):
             for unit_id, lane in even_out(self._running(shared), shared, homes).items():
                 self._move(self._units[unit_id], lane)
-        self._assign_standbys(shared)
+        self._assign_standbys(shared, now)
 
     def _give_alone(
         self, active: Mapping[UnitId, _Unit], due: Mapping[UnitId, _Unit], machines: dict[str, str]
@@ -398,7 +400,7 @@ class Planner:
     def _copies(self, unit_id: UnitId) -> list[_Unit]:
         return [unit for _, unit in sorted(self._units.items()) if unit.standby_of == unit_id]
 
-    def _assign_standbys(self, lanes: Mapping[str, str]) -> None:
+    def _assign_standbys(self, lanes: Mapping[str, str], now: float) -> None:
         for _, unit in sorted(self._units.items()):
             if unit.standby_of is None or unit.failed:
                 continue
@@ -412,7 +414,8 @@ class Planner:
             }
             if unit.runs and unit.lane is not None and lanes.get(unit.lane) in {None, *used}:
                 self._move(unit, None)
-            if unit.lane is None and origin is not None and origin.lane is not None:
+            due = unit.lane is None and unit.again_at <= now
+            if due and origin is not None and origin.lane is not None:
                 loads = self._running(lanes, standbys=True)
                 free = [lane for lane, machine in lanes.items() if machine not in used]
                 if free:
