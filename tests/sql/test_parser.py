@@ -258,6 +258,20 @@ def test_variables_are_text() -> None:
     assert substitute("${a} ${b} $${a} $${b}", {"A": "1"}) == "1 ${b} ${a} ${b}"
 
 
+def test_variables_are_left_alone_where_a_setting_says_so() -> None:
+    setting = "'ksql.variable.substitution.enable'"
+    text = (
+        f"SELECT '${{a}}' FROM s; SET {setting} = 'false'; SELECT '${{a}}' FROM s; SET {setting} = 'true'; "
+    )
+    found = parse(text + "SELECT '${a}' FROM s;", {"a": "1"})
+    assert [one.text for one in found if one.text.startswith("SELECT")] == [
+        "SELECT '1' FROM s",
+        "SELECT '${a}' FROM s",
+        "SELECT '1' FROM s",
+    ]
+    assert parse_one("SELECT '${a}' FROM s;", {"a": "1"}, substituting=False).text == "SELECT '${a}' FROM s"
+
+
 def test_any_word_is_a_variable_and_it_has_no_case() -> None:
     variables: dict[str, str] = {}
     list(parse_each("DEFINE topic = '1'; DEFINE Topic = '2'; DEFINE other = '3'; UNDEFINE OTHER;", variables))

@@ -16,7 +16,7 @@ import httpx
 
 from millstream.sql import statements
 from millstream.sql.errors import SqlError
-from millstream.sql.parser import define, parse, split
+from millstream.sql.parser import SUBSTITUTING, define, parse, split
 from millstream.sql.session_properties import check_property
 
 _POSITION = re.compile(r"[Ll]ine:? (\d+)(?::|, Col: )(\d+)")
@@ -106,7 +106,8 @@ class SqlClient:
         """The answers to one statement: several entities, one result, or nothing."""
         text = text if text.rstrip().endswith(";") else text + ";"
         try:
-            parsed = parse(text, self.variables)
+            substituting = str(self.properties.get(SUBSTITUTING, "true")).lower() == "true"
+            parsed = parse(text, self.variables, substituting=substituting)
         except SqlError as error:
             raise SqlFailed(str(error)) from None
         for statement in parsed:

@@ -29,6 +29,8 @@ class SqlError(Exception):
         super().__init__(message)
         self.message, self.location, self.entry = message, location, entry
         self.statement: str | None = None
+        self.entities: list[dict[str, Any]] = []
+        """Of the statements in front of it that were carried out."""
 
     def __str__(self) -> str:
         return self.message

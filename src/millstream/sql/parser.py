@@ -20,32 +20,41 @@ from millstream.sql.lexer import Directive, Location, Token, tokens
 from millstream.sql.parse_admin import AdminParser
 from millstream.sql.statements import CreateSource, Element, Statement
 
+SUBSTITUTING = "ksql.variable.substitution.enable"
 _BATCH = re.compile(r"\s*BATCH\b", re.IGNORECASE)
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_@]*)\}")
 
 
-def parse(text: str, variables: Mapping[str, str] | None = None) -> list[Statement]:
+def parse(
+    text: str, variables: Mapping[str, str] | None = None, *, substituting: bool = True
+) -> list[Statement]:
     """All statements of a text. A text without any gives none."""
-    return list(parse_each(text, dict(variables or {})))
+    return list(parse_each(text, dict(variables or {}), substituting=substituting))
 
 
-def parse_each(text: str, variables: dict[str, str]) -> Iterator[Statement]:
+def parse_each(text: str, variables: dict[str, str], *, substituting: bool = True) -> Iterator[Statement]:
     """As `parse`, but one by one; DEFINE and UNDEFINE change `variables`. The next statement is not looked at
-    before it is asked for, so that those in front of a wrong one can be carried out."""
+    before it is asked for, so that those in front of a wrong one can be carried out. `substituting` is the
+    setting at the beginning, which SET can change."""
     try:
         found, _ = tokens(text)
     except SqlSyntaxError:
         if not _BATCH.match(text):
             raise
         # Spark's language has symbols that ksqlDB's has not. Then the text is one statement.
-        yield _batch(substitute(text.strip().rstrip(";"), variables))
+        yield _batch(substitute(text.strip().rstrip(";"), variables if substituting else None))
         return
     for piece in _pieces(found):
-        yield _parse_piece(piece, text, variables)
+        statement = _parse_piece(piece, text, variables, substituting)
+        if isinstance(statement, statements.SetProperty) and statement.name == SUBSTITUTING:
+            substituting = statement.value.lower() == "true"
+        yield statement
 
 
-def parse_one(text: str, variables: Mapping[str, str] | None = None) -> Statement:
-    found = parse(text, variables)
+def parse_one(
+    text: str, variables: Mapping[str, str] | None = None, *, substituting: bool = True
+) -> Statement:
+    found = parse(text, variables, substituting=substituting)
     if len(found) != 1:
         raise sql_error("one statement", found=len(found))
     return found[0]
@@ -89,9 +98,9 @@ def _pieces(found: list[Token]) -> Iterator[list[Token]]:
             piece = []
 
 
-def _parse_piece(piece: list[Token], text: str, variables: dict[str, str]) -> Statement:
+def _parse_piece(piece: list[Token], text: str, variables: dict[str, str], substituting: bool) -> Statement:
     raw = text[piece[0].start : piece[-1].start]
-    filled = substitute(raw, variables)
+    filled = substitute(raw, variables if substituting else None)
     if filled != raw:
         piece = _moved(tokens(filled)[0], piece[0])
         raw = filled
@@ -134,10 +143,10 @@ def define(variables: dict[str, str], name: str, value: str | None) -> None:
         variables[name] = value
 
 
-def substitute(text: str, variables: Mapping[str, str]) -> str:
+def substitute(text: str, variables: Mapping[str, str] | None) -> str:
     """`${name}` by the variable's text, `$${name}` by `${name}`. Names have no case; unknown ones stay as
-    they are."""
-    if "${" not in text:
+    they are, and everything does without variables."""
+    if variables is None or "${" not in text:
         return text
     known = {name.upper(): value for name, value in variables.items()}
 

@@ -8,12 +8,14 @@ its log.
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import logging
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.client import ClientConfig, Cluster, Producer
@@ -23,15 +25,44 @@ from millstream.wire.records import Record
 
 log = logging.getLogger("millstream.sql")
 
+ROWS = "ksql.logging.processing.rows.include"
+_STEPS = {
+    "deserialization": "KsqlTopic.Source.deserializer",
+    "timestamp": "KsqlTopic.Source",
+    "filter": "WhereFilter",
+}
 _WAITING = 1_000
 _BATCH = 200
 
 
-def processing_log(client: ClientConfig | None, topic: str | None) -> Log:
-    """The log of this process for a topic; without one, nothing is kept."""
+def processing_log(
+    client: ClientConfig | None, topic: str | None, settings: Mapping[str, Any], query_id: str = ""
+) -> Log:
+    """The log of one query, written by this process to a topic; without one, nothing is kept."""
     if client is None or topic is None:
         return no_log
-    return _writer(client.bootstrap if hasattr(client, "bootstrap") else str(client), client, topic)
+    writer = _writer(client.bootstrap if hasattr(client, "bootstrap") else str(client), client, topic)
+    return QueryLog(writer.put, query_id, rows=str(settings.get(ROWS, "")).lower() == "true")
+
+
+class QueryLog:
+    """What one query reports. Rows are left out unless a setting wants them: a log has other readers than the
+    data."""
+
+    def __init__(
+        self, put: Callable[[dict[str, Any]], None], query_id: str = "", *, rows: bool = False
+    ) -> None:
+        self._put, self.query_id, self._rows = put, query_id, rows
+
+    def __call__(self, what: str, text: str, error: Exception, row: Any) -> None:
+        self._put(
+            {
+                "level": "ERROR",
+                "logger": f"processing.{self.query_id}.{_STEPS.get(what, 'Project')}",
+                "time": int(time.time() * 1000),
+                "message": _message(what, text, error, row if self._rows else None),
+            }
+        )
 
 
 def _message(what: str, text: str, error: Exception, row: Any) -> dict[str, Any]:
@@ -41,7 +72,7 @@ def _message(what: str, text: str, error: Exception, row: Any) -> dict[str, Any]
             "deserializationError": {
                 "target": "value",
                 "errorMessage": str(error),
-                "recordB64": None,
+                "recordB64": base64.b64encode(row).decode() if isinstance(row, bytes) else None,
                 "cause": [],
                 "topic": text,
             },
@@ -57,6 +88,8 @@ def _message(what: str, text: str, error: Exception, row: Any) -> dict[str, Any]
 
 
 def _shown(row: Any) -> str | None:
+    if row is None:
+        return None
     try:
         return json.dumps(row, default=str)[:1000]
     except (TypeError, ValueError):
@@ -70,13 +103,7 @@ class ProcessingLog:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, what: str, text: str, error: Exception, row: Any) -> None:
-        entry = {
-            "level": "ERROR",
-            "logger": f"processing.{what}",
-            "time": int(time.time() * 1000),
-            "message": _message(what, text, error, row),
-        }
+    def put(self, entry: dict[str, Any]) -> None:
         try:
             self._queue.put_nowait(json.dumps(entry).encode())
         except queue.Full:
@@ -105,3 +132,22 @@ class ProcessingLog:
 @functools.lru_cache(maxsize=16)
 def _writer(_key: str, client: ClientConfig, topic: str) -> ProcessingLog:
     return ProcessingLog(client, topic)
+
+
+def stream_over_it(name: str, topic: str, partitions: int | None, replicas: int) -> str:
+    """The statement that makes a stream of the log. `partitions` is None if the topic is there."""
+    errors = {
+        "deserializationError": "`target` STRING, `errorMessage` STRING, `recordB64` STRING, "
+        "`cause` ARRAY<STRING>, `topic` STRING",
+        "recordProcessingError": "`errorMessage` STRING, `record` STRING, `cause` ARRAY<STRING>",
+        "productionError": "`errorMessage` STRING",
+        "serializationError": "`target` STRING, `errorMessage` STRING, `record` STRING, "
+        "`cause` ARRAY<STRING>, `topic` STRING",
+        "kafkaStreamsThreadError": "`errorMessage` STRING, `threadName` STRING, `cause` ARRAY<STRING>",
+    }
+    fields = ", ".join(f"`{error}` STRUCT<{parts}>" for error, parts in errors.items())
+    made = "" if partitions is None else f", partitions={partitions}, replicas={replicas}"
+    return (
+        f"CREATE STREAM IF NOT EXISTS `{name}` (`LOGGER` STRING, `LEVEL` STRING, `TIME` BIGINT, "
+        f"`MESSAGE` STRUCT<`type` INT, {fields}>) WITH (kafka_topic='{topic}', value_format='JSON'{made});"
+    )

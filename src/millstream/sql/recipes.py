@@ -19,7 +19,7 @@ from millstream.sql.engine import PersistentQuery, apply
 from millstream.sql.environment import Environment
 from millstream.sql.functions.loading import load_functions
 from millstream.sql.parser import parse_one
-from millstream.sql.processing_log import processing_log
+from millstream.sql.processing_log import QueryLog, processing_log
 from millstream.streams.topology import Topology
 
 log = logging.getLogger("millstream.sql")
@@ -42,12 +42,14 @@ class Recipe:
         return Environment(load_functions(self.udf_modules), self.registry, dict(self.settings))
 
     def query(self) -> PersistentQuery:
-        sink = processing_log(self.client, self.log_topic)
+        sink = processing_log(self.client, self.log_topic, self.settings)
         outcome = apply(
             parse_one(self.statement), self.catalog, self.environment(), number=self.number, log=sink
         )
         if outcome.query is None:
             raise ValueError(f"this statement starts no query: {self.statement}")
+        if isinstance(sink, QueryLog):
+            sink.query_id = outcome.query.id
         return outcome.query
 
     def topology(self) -> SqlTopology:

@@ -213,6 +213,13 @@ def test_what_is_no_json_row(text: str) -> None:
         _json((("A", DOUBLE),), text)
 
 
+def test_what_does_not_fit_is_named_by_its_path() -> None:
+    columns = (("S", struct_type(("F", array_type(struct_type(("G", INTEGER)))))),)
+    serde = row_serde(format_of("JSON"), columns)
+    with pytest.raises(DoesNotFit, match=r"requiredType: INTEGER, path: \$\.S\.F\.G$"):
+        serde.read("t", b'{"S": {"F": [{"G": true}]}}')
+
+
 @pytest.mark.parametrize("type_", [INTEGER, decimal_type(3, 1)])
 def test_json_reads_what_has_a_schema_id_in_front(type_: SqlType) -> None:
     header = b"\0\0\0\1\xff"

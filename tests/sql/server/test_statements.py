@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer
+
 from tests.sql.server.sql_client import RunningSql
 from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
@@ -260,3 +262,92 @@ def test_limits_of_the_servers_settings(bootstrap: str, tmp_path: Path, name: st
         assert answer.json()["message"] == "Cannot override property 'ksql.streams.num.standby.replicas'"
         answer = sql.http.get("/is_valid_property/ksql.streams.num.standby.replicas")
         assert answer.status_code == 400, answer.text
+
+
+def test_a_syntax_error_anywhere_keeps_the_whole_request_from_running(sql: RunningSql, name: str) -> None:
+    create = f"CREATE STREAM {name} (A INT) WITH (kafka_topic='{name}', value_format='JSON', partitions=1);"
+    refused = sql.refused(f"{create} CREATE STREAM {name}_B AS SELEC * FROM {name};")
+    assert "SELEC" in refused["message"]
+    (listed,) = sql.ksql("SHOW STREAMS;")
+    assert name not in [one["name"] for one in listed["streams"]]
+    sql.ksql(f"DEFINE format='JSON'; {create.replace('JSON', '${format}')}")
+
+
+def test_a_request_with_a_mistake_is_refused_as_a_whole(sql: RunningSql, name: str) -> None:
+    create = f"CREATE STREAM {name} (A INT) WITH (kafka_topic='{name}', value_format='JSON', partitions=1);"
+    refused = sql.refused(
+        f"{create} CREATE STREAM {name}_B AS SELECT A, A + 1 AS B FROM {name}; "
+        f"SET 'auto.offset.reset'='latest'; INSERT INTO {name} VALUES (1); "
+        f"CREATE STREAM {name}_C AS SELECT B, NOPE FROM {name}_B;"
+    )
+    assert "'NOPE' cannot be resolved" in refused["message"]
+    assert refused["statementText"].startswith(f"CREATE STREAM {name}_C")
+    assert refused["entities"] == []
+    (listed,) = sql.ksql("SHOW STREAMS;")
+    assert not [one["name"] for one in listed["streams"] if one["name"].startswith(name)]
+
+
+def test_what_was_done_in_front_of_a_mistake_is_told(sql: RunningSql, name: str) -> None:
+    """A value that does not fit shows only when it is inserted."""
+    create = f"CREATE STREAM {name} (A INT) WITH (kafka_topic='{name}', value_format='JSON', partitions=1);"
+    refused = sql.refused(f"{create} INSERT INTO {name} VALUES ('x');")
+    assert [one["commandId"] for one in refused["entities"]] == [f"stream/{name}/create"]
+
+
+def test_statements_of_one_request_use_each_other(sql: RunningSql, name: str) -> None:
+    make = (
+        f"CREATE TYPE {name}_T AS STRUCT<X INT>;"
+        f"CREATE STREAM {name} (A INT, B {name}_T) "
+        f"WITH (kafka_topic='{name}', value_format='AVRO', partitions=1);"
+        f"CREATE STREAM {name}_B AS SELECT A, B->X FROM {name};"
+        f"CREATE STREAM {name}_C WITH (kafka_topic='{name}_B', value_format='AVRO');"
+        f"CREATE STREAM {name}_D AS SELECT X FROM {name}_C;"
+    )
+    assert len(sql.ksql(make)) == 5
+    drop = "".join(f"DROP STREAM {name}{part};" for part in ("_D", "_C", "_B", "")) + f"DROP TYPE {name}_T;"
+    assert len(sql.ksql(f"SHOW STREAMS; {drop} SHOW STREAMS;")) == 7
+    assert len(sql.ksql(make.replace("AVRO", "JSON").replace("_C WITH (", "_C (A INT, X INT) WITH ("))) == 5
+
+
+def test_topics_know_their_consumers(sql: RunningSql, bootstrap: str, name: str) -> None:
+    _orders(sql, name)
+    settings = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False}
+    one, other = Consumer(settings), Consumer(settings)
+    try:
+        for consumer in (one, other):
+            consumer.subscribe([name])
+
+        def counted() -> dict[str, Any]:
+            for consumer in (one, other):
+                consumer.poll(0)
+            (listed,) = sql.ksql("SHOW TOPICS EXTENDED;")
+            found: dict[str, Any] = next(each for each in listed["topics"] if each["name"] == name)
+            return found
+
+        wait_until(lambda: counted()["consumerCount"] == 2)
+        assert counted() == {
+            "name": name,
+            "replicaInfo": [1, 1],
+            "consumerCount": 2,
+            "consumerGroupCount": 1,
+        }
+    finally:
+        one.close()
+        other.close()
+
+
+def test_a_stream_over_the_processing_log(bootstrap: str, tmp_path: Path, name: str) -> None:
+    settings = {
+        "ksql.logging.processing.stream.auto.create": "true",
+        "ksql.logging.processing.stream.name": f"{name}_LOG",
+        "ksql.logging.processing.topic.name": f"{name}_log",
+    }
+    with RunningSql(bootstrap, tmp_path, settings) as sql:
+        _orders(sql, name)
+        (made,) = sql.ksql(f"CREATE STREAM {name}_A AS SELECT ID, CAST(ITEM AS INT) AS N FROM {name};")
+        sql.ksql(f"INSERT INTO {name} VALUES (1, 'none', 1.0);")
+        logger = f"processing.{made['commandStatus']['queryId']}.Project"
+        sql.wait_for_rows(
+            f"SELECT logger, message->`recordProcessingError`->`record` AS data FROM {name}_LOG;",
+            [[logger, None]],
+        )

@@ -295,14 +295,18 @@ def _fields_reader(columns: Columns) -> Callable[[dict[str, Any]], tuple[Any, ..
     return read
 
 
+_PATH = ", path: $"
+
+
 def _named(name: str, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The converter, with the field's name in front of what it complains about."""
+    """The converter, with the path of the field behind what it complains about."""
 
     def call(value: Any) -> Any:
         try:
             return convert(value)
         except DoesNotFit as error:
-            raise DoesNotFit(f"{error}, path: .{name}") from None
+            why, _, inner = str(error).partition(_PATH)
+            raise DoesNotFit(f"{why}{_PATH}.{name}{inner}") from None
 
     return call
 

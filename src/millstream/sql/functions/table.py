@@ -271,6 +271,7 @@ _TODAY = {
     "WINDOWSTART": "\nWINDOWSTART is a column today: write it without parentheses.",
     "WINDOWEND": "\nWINDOWEND is a column today: write it without parentheses.",
     "ARRAYCONTAINS": "\nIt is called ARRAY_CONTAINS today.",
+    "AS_ARRAY": "\nAn array is made by ARRAY[...] today.",
     "FETCH_FIELD_FROM_STRUCT": "\nA field of a struct is taken by -> today: address->city.",
 }
 

@@ -19,6 +19,7 @@ from millstream.sql.server.connectors import Connectors
 from millstream.sql.server.entities import Json, entity
 from millstream.sql.server.peers import INTERNAL, UNRESPONSIVE
 from millstream.sql.server.query_statistics import QueryStatistics
+from millstream.sql.server.topic_readers import topic_readers
 from millstream.sql.types import PRIMITIVES, TIME
 from millstream.streams.describe import describe
 
@@ -128,13 +129,15 @@ class AdminStatements:
             if not statement.what.startswith("ALL"):
                 names = [name for name in names if not name.startswith(_INTERNAL)]
             cluster.refresh(names)
+            readers = topic_readers(cluster) if statement.extended else {}
             topics = []
             for name in names:
                 partitions = cluster.topic(name).partitions
                 copies = [len(one.replicas) for _, one in sorted(partitions.items())]
                 found: Json = {"name": name, "replicaInfo": copies}
                 if statement.extended:
-                    found |= {"consumerCount": 0, "consumerGroupCount": 0}
+                    consumers, groups = readers.get(name, (0, 0))
+                    found |= {"consumerCount": consumers, "consumerGroupCount": groups}
                 topics.append(found)
         kind = "kafka_topics_extended" if statement.extended else "kafka_topics"
         return entity(kind, statement.text, topics=topics)

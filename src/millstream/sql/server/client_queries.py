@@ -196,7 +196,9 @@ class ClientQueries:
                 "Maximum number of push queries exceeded: close one, or raise ksql.max.push.queries"
             )
         query_id = f"transient_{statement.query.source.name}_{uuid.uuid4().hex[:12]}"
-        sink = processing_log(self._client, self._service.config.processing_log)
+        sink = processing_log(
+            self._client, self._service.config.processing_log, environment.settings, query_id
+        )
         planner, flow, types = plan_query(statement.query, self._service.catalog, environment, sink)
         names = Names()
         coded = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.sql.catalog import Catalog, Column, Schema, Source
@@ -33,13 +33,13 @@ def current_status(
     }
 
 
-def statement_error(message: str, statement: str, code: int = 40001) -> Json:
+def statement_error(message: str, statement: str, code: int = 40001, entities: Sequence[Json] = ()) -> Json:
     return {
         "@type": "statement_error",
         "error_code": code,
         "message": message,
         "statementText": statement,
-        "entities": [],
+        "entities": list(entities),
     }
 
 

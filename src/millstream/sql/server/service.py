@@ -32,15 +32,17 @@ from millstream.sql.formats.schemas import register_source
 from millstream.sql.functions.isolated import FunctionProcesses, isolated
 from millstream.sql.functions.loading import load_functions
 from millstream.sql.insert_values import insert, target_source
-from millstream.sql.parser import parse_each, parse_one
+from millstream.sql.parser import SUBSTITUTING, parse, parse_each, parse_one
 from millstream.sql.recipes import Recipe
 from millstream.sql.results import ResultStream
 from millstream.sql.server import entities
 from millstream.sql.server.admin import AdminStatements
 from millstream.sql.server.client_queries import ClientQueries
 from millstream.sql.server.inserts import RecordProducer, RowInserter
+from millstream.sql.server.log_stream import make_log_stream
 from millstream.sql.server.peers import Peers, server_id, url_of_server
 from millstream.sql.server.persistent import AnyHost, PersistentQueries
+from millstream.sql.server.request_check import check_together
 from millstream.sql.server.server_group import ServerGroup
 from millstream.sql.server.source_topics import SourceTopics
 from millstream.sql.server.sql_config import QUERY_LIMIT, SqlConfig
@@ -131,6 +133,8 @@ class SqlService:
             )
             self.commands.start()
             self.group.start()
+            if self.config.value("ksql.logging.processing.stream.auto.create"):
+                make_log_stream(self)
         self.status = "RUNNING"
         return f"bootstrap.servers={self.config.bootstrap} ksql.service.id={self.config.service_id}"
 
@@ -193,15 +197,20 @@ class SqlService:
         if wait_for is not None and wait_for >= 0:
             self._wait_for_command(int(wait_for))
         session = dict(properties)
-        check_denied(session, self._denied)
         names = {str(name): str(value) for name, value in variables.items()}
         found: list[Json] = []
-        for statement in parse_each(text, names):
+        substituting = self.environment(session).flag(SUBSTITUTING, True)
+        parsed = parse(text, names, substituting=substituting)
+        if len(parsed) > 1 and self.commands is not None:
+            self.commands.read_to_end()
+            check_together(parsed, self.catalog, self.environment, session)
+        for statement in parse_each(text, names, substituting=substituting):
             try:
                 found += self._one(statement, session, names)
             except SqlError as error:
                 if error.statement is None:
                     error.statement = statement.text
+                error.entities = found
                 raise
             except (KafkaError, RegistryUnreachable) as error:
                 raise _server_error(str(error), statement.text) from None
@@ -397,7 +406,8 @@ class SqlService:
         if found is not None:
             return found
         names = {str(name): str(value) for name, value in variables.items()}
-        statement = parse_one(sql, names)
+        substituting = self.environment(properties).flag(SUBSTITUTING, True)
+        statement = parse_one(sql, names, substituting=substituting)
         if isinstance(statement, statements.Batch) and statement.is_query:
             return self.batch.open(statement, self.catalog)
         if not isinstance(statement, statements.Select):

@@ -126,6 +126,17 @@ KEYS: dict[str, ServiceConfigKey] = {
     "ksql.logging.processing.topic.name": ServiceConfigKey(
         STRING, "", "The topic of the processing log; <service.id>ksql_processing_log unless given."
     ),
+    "ksql.logging.processing.topic.partitions": ServiceConfigKey(
+        INT, "1", "Partitions of that topic, where the stream over it makes it."
+    ),
+    "ksql.logging.processing.topic.replication.factor": ServiceConfigKey(INT, "1", "Its copies, likewise."),
+    "ksql.logging.processing.rows.include": ServiceConfigKey(
+        BOOLEAN, "false", "Whether the processing log has the rows that failed."
+    ),
+    "ksql.logging.processing.stream.auto.create": ServiceConfigKey(
+        BOOLEAN, "false", "Whether a stream over the processing log is made at the start."
+    ),
+    "ksql.logging.processing.stream.name": ServiceConfigKey(STRING, "KSQL_PROCESSING_LOG", "Its name."),
     "ksql.udf.module": ServiceConfigKey(
         LIST, "", "Ours: Python modules with functions and models, by name or by path, imported at the start."
     ),

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Request, Response
 from millstream.sql.errors import SqlError
 from millstream.sql.server.peers import url_of
 from millstream.sql.server.routes.requests import answer, bad_request, in_thread, service_of
-from millstream.sql.server.sql_config import KEYS
-from millstream.sql.session_properties import check_denied
+from millstream.sql.session_properties import check_denied, check_name
 
 router = APIRouter()
 VERSION = "8.4.0"
@@ -84,9 +83,8 @@ async def cluster_status(request: Request) -> Response:
 @router.get("/is_valid_property/{name}")
 async def is_valid_property(request: Request, name: str) -> Response:
     try:
+        check_name(name)
         check_denied((name,), service_of(request).config.value("ksql.properties.overrides.denylist"))
     except SqlError as error:
         raise bad_request(str(error)) from None
-    if name in KEYS or name.startswith(("ksql.streams.", "ksql.functions.")) or name == "auto.offset.reset":
-        return answer(True)
-    raise bad_request(f"One or more properties overrides set locally are prohibited: [{name}]")
+    return answer(True)

@@ -38,7 +38,7 @@ def bad_request(message: str, code: int = 40000, status: int = 400) -> ApiError:
 def of_sql_error(error: SqlError, statement: str) -> ApiError:
     """A statement that is refused. One that could not even be read is named by its own text."""
     text = error.statement if error.statement is not None else statement
-    return ApiError(error.status, statement_error(str(error), text, error.error_code))
+    return ApiError(error.status, statement_error(str(error), text, error.error_code, error.entities))
 
 
 def service_of(request: Any) -> SqlService:

@@ -1,0 +1,58 @@
+"""A request of several statements is checked as a whole before the first of them is carried out.
+
+Otherwise a mistake in the last statement leaves those before it behind, and the corrected request fails
+at its first. What a statement would change is only pretended, so the check ends where that does not tell what
+the next one will find: behind a statement that acts on queries, and behind a source whose schema a later
+statement may ask the registry for. What is wrong there is said when its turn comes; then the answer has what
+was done until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.sql import statements
+from millstream.sql.catalog import Catalog
+from millstream.sql.engine import apply
+from millstream.sql.environment import Environment
+
+_CHANGES = (
+    statements.CreateSource,
+    statements.CreateAs,
+    statements.InsertInto,
+    statements.DropSource,
+    statements.AlterSource,
+    statements.CreateType,
+    statements.DropType,
+)
+_SESSION = (
+    statements.InsertValues,
+    statements.Define,
+    statements.Undefine,
+    statements.Show,
+    statements.Describe,
+)
+# Numbers of commands that no topic reaches, so that no query of the check has the id of a real one.
+_FIRST_NUMBER = 10**15
+
+
+def check_together(
+    parsed: Sequence[statements.Statement],
+    catalog: Catalog,
+    environment_of: Callable[[dict[str, Any]], Environment],
+    session: dict[str, Any],
+) -> None:
+    """Raises what the first wrong statement will be refused with."""
+    settings = dict(session)
+    for number, statement in enumerate(parsed, _FIRST_NUMBER):
+        if isinstance(statement, statements.SetProperty):
+            settings[statement.name] = statement.value
+        elif isinstance(statement, _CHANGES):
+            outcome = apply(statement, catalog, environment_of(settings), number=number)
+            catalog = outcome.catalog
+            source = outcome.source
+            if source is not None and (source.value_format.traits.infers or source.key_format.traits.infers):
+                return
+        elif not isinstance(statement, _SESSION):
+            return
