@@ -212,7 +212,13 @@ def test_errors_as_kafka_words_them(make_worker: MakeWorker, tmp_path: Path) -> 
     answer = http.post("/connectors", json={"name": "x", "config": {"connector.class": "No.Such"}})
     assert answer.status_code == 400
     assert "which name matches No.Such" in answer.json()["message"]
+    checked = http.put("/connector-plugins/FileStreamSource/config/validate", json={"topic": "t"})
+    assert checked.status_code == 400
+    assert checked.json()["message"] == "Connector config {topic=t} contains no connector type"
     good = source(tmp_path / "f", "t")
+    for state in ("STARTED", "", "gone"):
+        answer = http.post("/connectors", json={"name": "x", "config": good, "initial_state": state})
+        assert (answer.status_code, answer.json()["message"]) == (400, f"Unknown initial state {state}")
     assert http.post("/connectors", json={"name": "x", "config": good}).status_code == 201
     again = http.post("/connectors", json={"name": "x", "config": good})
     assert (again.status_code, again.json()["message"]) == (409, "Connector x already exists")

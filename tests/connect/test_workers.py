@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -200,7 +201,10 @@ def test_log_levels(make_worker: MakeWorker) -> None:
     assert json.dumps(worker.http.get("/health").json()["status"]) == '"healthy"'
 
 
-def test_secrets_stay_out_of_states(make_worker: MakeWorker, tmp_path: Path) -> None:
+def test_secrets_stay_out_of_states_and_logs(
+    make_worker: MakeWorker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="millstream")
     (tmp_path / "leaky.py").write_text(
         "from millstream.connect.api import SourceConnector, SourceTask\n"
         "from millstream.connect.config.config_def import ConfigDef\n"
@@ -231,6 +235,9 @@ def test_secrets_stay_out_of_states(make_worker: MakeWorker, tmp_path: Path) -> 
     assert "no entry with [hidden]" in task["trace"]
     assert "sesame" not in task["trace"]
     assert "hunter22" not in task["trace"]
+    wait_until(lambda: "no entry with" in caplog.text)
+    assert "sesame" not in caplog.text
+    assert "hunter22" not in caplog.text
 
 
 def test_internal_topics_that_would_lose_records_are_refused(connect_broker: str) -> None:

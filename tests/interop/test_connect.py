@@ -166,7 +166,7 @@ def normal(content: Any) -> Any:
             if key in ("worker_id", "trace", "version", "kafka_cluster_id", "commit")
             else normal(one)
             for key, one in content.items()
-            if key != "trace"
+            if key not in ("trace", "documentation")
         }
     if isinstance(content, list):
         return [normal(one) for one in content]
@@ -284,7 +284,44 @@ def script(ask: Ask, folder: Path) -> list[tuple[str, int, Any]]:
         wrong = {"partition": partition, "offset": {"position": position}}
         say("PATCH", "/connectors/b/offsets", {"offsets": [wrong]})
     sink_offsets(say, ask, folder)
+    plugins(say, source)
     return found
+
+
+def plugins(say: Callable[..., Any], source: dict[str, str]) -> None:
+    """Settings of plugins of all kinds, and requests that change nothing."""
+    for name in ("none.Such", "FileStreamSink", "Cast$Value"):
+        say("PUT", f"/connector-plugins/{name}/config/validate", source)
+    for plugin in (
+        f"{FILE}SourceConnector",
+        "FileStreamSink",
+        "org.apache.kafka.connect.json.JsonConverter",
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+        *(f"org.apache.kafka.connect.transforms.{name}" for name in TRANSFORMS),
+    ):
+        say("GET", f"/connector-plugins/{plugin}/config")
+    say("PATCH", "/connectors/b/config", {"topic": ""})
+    say("PUT", "/connectors/b/config", {})
+    say("GET", "/connectors?expand=none")
+    say("GET", "/connectors/b/tasks/x/status")
+    say("POST", "/connectors/none/restart?includeTasks=true")
+    say("DELETE", "/connectors/none/offsets")
+    say("PATCH", "/connectors/none/offsets", {"offsets": [{"partition": {"filename": "f"}, "offset": None}]})
+    say("PUT", "/connectors/none/topics/reset")
+    say("PUT", "/admin/loggers/none.such", {})
+
+
+TRANSFORMS = [
+    "Filter", "HeaderFrom$Value", "InsertHeader", "DropHeaders", "RegexRouter", "TimestampRouter",
+    "ValueToKey",
+    "predicates.TopicNameMatches",
+    "predicates.HasHeaderKey",
+    "predicates.RecordIsTombstone",
+    *(f"{name}$Key" for name in (
+        "Cast", "ExtractField", "Flatten", "HoistField", "InsertField", "MaskField", "ReplaceField",
+        "SetSchemaMetadata", "TimestampConverter",
+    )),
+]  # fmt: skip
 
 
 def sink_offsets(say: Callable[..., Any], ask: Ask, folder: Path) -> None:

@@ -267,10 +267,10 @@ class Herder:
     # --- what is asked for ----------------------------------------------------------------------------------
 
     def create(self, name: str, settings: dict[str, str], initial_state: str | None = None) -> dict[str, Any]:
-        state = (initial_state or STARTED).upper()
-        if state == "RUNNING":
-            state = STARTED
-        if state not in (STARTED, PAUSED, STOPPED):
+        state = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}.get(
+            "RUNNING" if initial_state is None else initial_state.upper()
+        )
+        if state is None:
             raise BadRequest(f"Unknown initial state {initial_state}")
         checked = self._checked(name, settings)
 

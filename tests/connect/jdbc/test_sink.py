@@ -319,7 +319,8 @@ def test_what_copy_would_store_in_another_way_is_inserted(postgres_database: Dat
         assert [offset for offset, _ in out.reported] == [3]
     database.execute(f"CREATE TABLE {table}_kept (id BIGINT, price DOUBLE PRECISION)")
     database.execute(
-        f"CREATE RULE keep AS ON INSERT TO {table} DO INSTEAD INSERT INTO {table}_kept VALUES (NEW.id, NEW.price)"
+        f"CREATE RULE keep AS ON INSERT TO {table} "
+        f"DO INSTEAD INSERT INTO {table}_kept VALUES (NEW.id, NEW.price)"
     )
     with writing(database) as out:
         out.put(*(out.record({"id": number, "price": 1.5}, schema=schema) for number in range(60, 90)))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.client import ClientConfig
+from millstream.connect.herding.log_secrets import hide_in_logs
 from millstream.connect.runtime.sink_unit import SinkUnit
 from millstream.connect.runtime.source_unit import SourceUnit
 from millstream.connect.runtime.task_spec import TaskSpec
@@ -36,6 +37,7 @@ class OpenTask:
 
     def __call__(self, name: str, lane: LaneContext) -> Unit:
         spec = self.specs[int(name)]
+        hide_in_logs(spec)
         return SinkUnit(spec, lane) if self.sink else SourceUnit(spec, lane)
 
 

@@ -366,7 +366,9 @@ async def validate_config(request: Request, plugin: str) -> Response:
 
     def act(herder: Herder) -> dict[str, Any]:
         inside = settings.get("connector.class")
-        if inside is not None and not same_connector(inside, plugin, herder.plugin_path):
+        if inside is None:
+            herder.class_of(settings)  # says that there is none, as Kafka does
+        elif not same_connector(inside, plugin, herder.plugin_path):
             raise BadRequest(f"Included connector type {inside} does not match request type {plugin}")
         connector = find_connector(plugin, herder.plugin_path)
         return validation_body(connector, herder.validated(connector, settings))
