@@ -169,3 +169,17 @@ def test_what_is_refused(admin: ClusterAdmin, folders: list[str]) -> None:
         replica(7): ErrorCode.unknown_topic_or_partition,
         long: ErrorCode.invalid_topic_exception,
     }
+
+
+def test_a_replica_that_comes_later_goes_to_its_folder(admin: ClusterAdmin, folders: list[str]) -> None:
+    """Asked for before the topic exists; by itself the broker would fill both folders evenly."""
+    meant = {replica(index): folders[1] for index in range(4)}
+    codes = {error.code for error in admin.alter_replica_log_dirs(meant).values() if error is not None}
+    assert codes == {ErrorCode.unknown_topic_or_partition}
+    admin.create_if_missing(NewTopic(TOPIC, 4, 1))
+    for index in range(4):
+        assert where(admin, index) == ReplicaFolders(folders[1], None, -1)
+    # It is remembered for one life of the partition.
+    assert admin.delete_topics([TOPIC]) == {TOPIC: None}
+    admin.create_if_missing(NewTopic(TOPIC, 4, 1))
+    assert {where(admin, index).current for index in range(4)} == set(folders)

@@ -362,7 +362,29 @@ def test_more_partitions_when_brokers_are_missing() -> None:
     world = World(1, 2)
     world.topic("a", (1, 2))
     world.down(2)
-    assert more(world, 2).error is ErrorCode.invalid_replication_factor
+    assert more(world, 2) == Result(ErrorCode.none)
+    new = world.partition("a", 1)
+    assert (new.replicas, new.isr, new.leader) == ((1, 2), (1,), 1)
+
+
+def test_replicas_go_to_absent_brokers_only_if_too_few_are_active() -> None:
+    world = World(1, 2, 3, 4)
+    world.down(2)
+    world.draining(4)
+    create(world, NewTopic("two", 8, 2))
+    for partition in world.image.partitions[world.image.topics_by_name["two"].topic_id]:
+        assert set(partition.replicas) == {1, 3} == set(partition.isr)
+    assert create(world, NewTopic("three", 8, 3)).error is ErrorCode.none
+    made = world.image.partitions[world.image.topics_by_name["three"].topic_id]
+    for partition in made:
+        assert partition.isr == partition.replicas[:2] and set(partition.isr) == {1, 3}
+        assert partition.leader == partition.isr[0]
+    assert {partition.replicas[2] for partition in made} == {2, 4}  # in turn
+    assert create(world, NewTopic("four", 1, 4)).error is ErrorCode.none
+    assert set(world.partition("four").replicas) == {1, 2, 3, 4}
+    code, message = refused(world, NewTopic("five", 1, 5))
+    assert code is ErrorCode.invalid_replication_factor
+    assert message is not None and "only 4 broker(s) are registered" in message
 
 
 def test_more_partitions_of_nothing() -> None:

@@ -43,7 +43,9 @@ class LogDirMoves:
     # ------------------------------------------------------------------ for the API
 
     def request(self, key: TopicPartition, folder: str) -> ErrorCode:
-        """Begin to move a replica to a data folder; to the one it is in: give up a move."""
+        """Begin to move a replica to a data folder; to the one it is in: give up a move. For one that is not
+        here the folder is remembered, though the answer is an error: as in Kafka, its topic may be created
+        or its reassignment begun after this."""
         log_dirs = self._log_dirs
         if not relocation.has_room_for_name(key):
             return ErrorCode.invalid_topic_exception
@@ -53,6 +55,7 @@ class LogDirMoves:
             return ErrorCode.kafka_storage_error
         partition = self._broker.partitions.find(*key)
         if partition is None:
+            log_dirs.preferred.remember(key, folder)
             topic = self._broker.image.topic(key.topic)
             known = topic is not None and self._broker.image.partition(topic.topic_id, key.partition)
             return ErrorCode.replica_not_available if known else ErrorCode.unknown_topic_or_partition

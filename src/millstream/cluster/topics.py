@@ -222,14 +222,17 @@ def _check_somebody_active(image: Image, index: int, replicas: Sequence[int]) ->
 
 
 def _placed(image: Image, partitions: int, replicas: int, context: Context) -> list[tuple[int, ...]]:
+    """Replicas on brokers that are active; where there are too few, also on those that are expected back. As
+    in Kafka, a topic can be made while a broker is down, and its replica there joins when the broker does."""
     active = image.active_brokers()
+    absent = sorted((image.brokers.keys() | image.brokers_down.keys()) - active)
     problem = None
     if not active:
         problem = "All brokers are currently fenced."
-    elif replicas > len(active):
+    elif replicas > len(active) + len(absent):
         problem = (
             f"The target replication factor of {replicas} cannot be reached because only "
-            f"{len(active)} broker(s) "
+            f"{len(active) + len(absent)} broker(s) "
             "are registered."
         )
     if problem is not None:
@@ -238,7 +241,16 @@ def _placed(image: Image, partitions: int, replicas: int, context: Context) -> l
             f"Unable to replicate the partition {replicas} time(s): {problem}",
         )
     racks = {broker_id: image.brokers[broker_id].rack for broker_id in active}
-    return list(assign_replicas(racks, partitions, replicas, context.below(len(active))))
+    start = context.below(len(active))
+    placed = assign_replicas(racks, partitions, min(replicas, len(active)), start)
+    missing = replicas - len(active)
+    if missing <= 0:
+        return list(placed)
+    # Which racks they are in is not known any more: each in turn.
+    return [
+        (*chosen, *(absent[(start + number + step) % len(absent)] for step in range(missing)))
+        for number, chosen in enumerate(placed)
+    ]
 
 
 def _new_partitions(

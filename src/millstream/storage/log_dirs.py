@@ -37,6 +37,7 @@ from millstream.storage.files import (
     sync_file_system,
 )
 from millstream.storage.log import PartitionLog
+from millstream.storage.preferred_folders import PreferredFolders
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -90,6 +91,7 @@ class LogDirs:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         # Copies under way to another folder.
         self.futures: dict[TopicPartition, PartitionLog] = {}
+        self.preferred = PreferredFolders()
         self.meta: dict[str, MetaProperties] = {}
         self.clean: dict[str, bool] = {}
         self.cluster_id = ""
@@ -288,7 +290,7 @@ class LogDirs:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig) -> PartitionLog:
-        """A new, empty partition in the folder that holds the fewest."""
+        """A new, empty partition in the folder that it is meant for, or the one that holds the fewest."""
         key = TopicPartition(topic, partition)
         if key in self.logs:
             raise KafkaError(ErrorCode.topic_already_exists, f"{topic}-{partition} exists already")
@@ -297,7 +299,11 @@ class LogDirs:
             raise KafkaError(ErrorCode.kafka_storage_error, "no data folder is in service")
         name = f"{topic}-{partition}"
         found = [path for path in online if os.path.exists(os.path.join(path, name))]
-        path = min(found or online, key=lambda each: (not _has_room(each, 1), self._counts[each]))
+        preferred = self.preferred.of(key)
+        path = min(
+            found or online,
+            key=lambda each: (not _has_room(each, 1), each != preferred, self._counts[each]),
+        )
         folder = os.path.join(path, name)
         try:
             self._forget_namesake(key)
@@ -320,6 +326,7 @@ class LogDirs:
                 remove_tree(folder)
             raise storage_error(f"create {folder}", error) from error
         self._keep(log, path)
+        self.preferred.forget(key)
         return log
 
     def no_room_for(self, partitions: int) -> str | None:

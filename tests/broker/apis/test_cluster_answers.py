@@ -238,6 +238,82 @@ async def test_a_tool_that_compares_replicas_asks_a_follower(cluster: MemoryClus
         assert await asked(3, -2, timestamp) == elsewhere
 
 
+async def test_an_epoch_that_is_not_the_followers_own(cluster: MemoryCluster) -> None:
+    """Whoever names another leader epoch hears of that, at a follower as at the leader."""
+    await cluster.controller.controller.submit(
+        CreateTopics([NewTopic("copied", assignments=[(0, [1, 2])])]),
+    )
+    await cluster.in_step()
+    await cluster.lose(1)  # epoch 1, led by broker 2
+    await cluster.in_step()
+    await cluster.start(1)
+    await cluster.in_step()
+
+    async def asked(broker_id: int, epoch: int) -> tuple[ErrorCode, ErrorCode]:
+        wire = await cluster.wire(broker_id)
+        partition = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": -1}
+        offsets = await wire.request(
+            "list_offsets",
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": "copied", "partitions": [partition]}],
+            timeout=1000,
+        )
+        partition = {"partition": 0, "current_leader_epoch": epoch, "leader_epoch": 0}
+        ends = await wire.request(
+            "offset_for_leader_epoch",
+            replica_id=-1,
+            topics=[{"topic": "copied", "partitions": [partition]}],
+        )
+        return offsets.topics[0].partitions[0].error_code, ends.topics[0].partitions[0].error_code
+
+    record = cluster.controller.image.topic("copied")
+    assert record is not None
+    [state] = cluster.controller.image.partitions[record.topic_id]
+    now = state.leader_epoch
+    assert state.leader == 2 and now > 0
+    await wait_until_async(lambda: cluster.brokers[2].partitions.find("copied", 0).knows_latest)  # type: ignore[union-attr]
+    expected = {
+        -1: ErrorCode.not_leader_or_follower,
+        now: ErrorCode.not_leader_or_follower,
+        now - 1: ErrorCode.fenced_leader_epoch,
+        now + 1: ErrorCode.unknown_leader_epoch,
+    }
+    for epoch, code in expected.items():
+        assert await asked(1, epoch) == (code, code), epoch
+    for epoch, code in {**expected, -1: ErrorCode.none, now: ErrorCode.none}.items():
+        assert await asked(2, epoch) == (code, code), epoch
+    for epoch in expected:  # a broker without a replica knows no epoch
+        assert await asked(3, epoch) == (ErrorCode.not_leader_or_follower,) * 2
+
+
+async def test_producers_are_described_by_the_leader(cluster: MemoryCluster) -> None:
+    wire = await cluster.wire(1)
+    topics = [{"name": "t", "partition_indexes": [0, 1, 9]}, {"name": "none", "partition_indexes": [0]}]
+    answer = await wire.request("describe_producers", topics=topics)
+    assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [
+        [ErrorCode.none, ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition],
+        [ErrorCode.unknown_topic_or_partition],
+    ]
+
+
+async def test_a_topic_is_made_while_a_broker_is_down(cluster: MemoryCluster) -> None:
+    await cluster.lose(3)
+    await cluster.in_step()
+    [made] = await cluster.controller.controller.submit(CreateTopics([NewTopic("new", 2, 3)]))
+    assert made.error is ErrorCode.none, made.message
+    await cluster.in_step()
+    for partition in cluster.controller.image.partitions[made.topic_id]:  # type: ignore[index]
+        assert set(partition.replicas) == {1, 2, 3} and set(partition.isr) == {1, 2}
+    await cluster.start(3)
+
+    def complete() -> bool:
+        partitions = cluster.controller.image.partitions[made.topic_id]  # type: ignore[index]
+        return all(set(partition.isr) == {1, 2, 3} for partition in partitions)
+
+    await wait_until_async(complete)
+
+
 async def test_internal_topics_wait_for_enough_brokers(tmp_path: Path) -> None:
     async with MemoryCluster(tmp_path, 2) as cluster:
         wire = await cluster.wire(2)

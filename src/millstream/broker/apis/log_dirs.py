@@ -9,8 +9,8 @@ DescribeLogDirs 1-5 (KIP-113)
 AlterReplicaLogDirs 1-2 (KIP-113)
      2  flexible
 
-A replica that is assigned to this broker but not here yet is REPLICA_NOT_AVAILABLE, and has to be asked for
-again: which folder it was meant for is not remembered, as Kafka does.
+For a replica that is not here yet the answer is REPLICA_NOT_AVAILABLE if its partition exists, or else
+UNKNOWN_TOPIC_OR_PARTITION; the folder is remembered until the replica comes, or this broker restarts.
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ class LogDirsApi:
             )
         partition = self.broker.partitions.find(topic, index)
         if partition is None or not partition.leads:
-            error = ErrorCode.not_leader_or_follower if partition else ErrorCode.unknown_topic_or_partition
+            known = self.broker.image.topic(topic)
+            exists = known is not None and self.broker.image.partition(known.topic_id, index) is not None
+            error = ErrorCode.not_leader_or_follower if exists else ErrorCode.unknown_topic_or_partition
             message = name_problem(topic)
             if message is not None:
                 error = ErrorCode.invalid_topic_exception
-            elif self.broker.image.topic(topic) is None:
+            elif known is None:
                 message = "This server does not host this topic-partition."
             return call.make(
                 "PartitionResponse",

@@ -92,11 +92,12 @@ class PartitionOffsetsApi:
                 if elsewhere is None
                 else ErrorCode.not_leader_or_follower
             )
-        if not partition.leads and not or_follower:
-            raise KafkaError(ErrorCode.not_leader_or_follower)
+        # A follower, too, tells a client that its epoch is old, or one that this broker has yet to hear of.
         if epoch >= 0 and epoch != partition.leader_epoch:
             older = epoch < partition.leader_epoch
             raise KafkaError(ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch)
+        if not partition.leads and not or_follower:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
         return partition
 
     # ------------------------------------------------------------------ ListOffsets
