@@ -20,6 +20,7 @@ from millstream.cluster.commands import CreatePartitions as More
 from millstream.cluster.image import Image, PartitionChange, difference
 from millstream.cluster.metadata_records import (
     BrokerDown,
+    BrokerGone,
     BrokerUp,
     Config,
     Controller,
@@ -140,6 +141,22 @@ def test_brokers_features_producer_ids_and_controller() -> None:
     assert image.brokers_down == {} and image.active_brokers() == {1}
     image.apply([up._replace(epoch=6, draining=True)], 4)
     assert not image.active_brokers()
+
+
+def test_of_a_broker_that_is_down_its_last_life_is_known_until_it_is_forgotten() -> None:
+    image = Image()
+    up = BrokerUp(1, 5, "life", (Endpoint("L", "h", 1),), "rack")
+    image.apply([up, BrokerDown(2, 7)], 1)  # of broker 2, a version before this one knew the epoch only
+    image.apply([BrokerDown(1, 5)], 2)
+    assert image.last_lives == {1: up}
+    loaded = Image()
+    loaded.load(image.records(), 2)
+    assert loaded == image
+    assert loaded.brokers == {} and loaded.brokers_down == {1: 5, 2: 7} and loaded.last_lives == {1: up}
+    image.apply([BrokerGone(1)], 3)
+    assert image.brokers_down == {2: 7} and image.last_lives == {}
+    loaded.apply([up._replace(epoch=6)], 3)
+    assert loaded.last_lives == {}
 
 
 def test_settings_of_brokers() -> None:

@@ -142,6 +142,7 @@ class Image:
         "controller_epoch",
         "controller_id",
         "features",
+        "last_lives",
         "next_producer_id",
         "partitions",
         "quotas",
@@ -159,6 +160,7 @@ class Image:
         self.controller_epoch = 0
         self.brokers: dict[int, BrokerUp] = {}  # alive
         self.brokers_down: dict[int, int] = {}  # known, not alive: id -> epoch of its last life
+        self.last_lives: dict[int, BrokerUp] = {}  # what those were, as far as is known
         self.topics_by_id: dict[UUID, Topic] = {}
         self.topics_by_name: dict[str, Topic] = {}
         self.unified_names: dict[str, str] = {}  # name with '.' as '_' -> name, for names with either
@@ -216,7 +218,9 @@ class Image:
         """The image as records: a snapshot. Topics come before their settings and partitions."""
         records: list[Record] = [Controller(self.controller_id, self.controller_epoch)]
         records += (Feature(name, level) for name, level in self.features.items())
-        records += (BrokerDown(broker_id, epoch) for broker_id, epoch in self.brokers_down.items())
+        for broker_id, epoch in self.brokers_down.items():
+            records += [life] if (life := self.last_lives.get(broker_id)) is not None else []
+            records.append(BrokerDown(broker_id, epoch))
         records += self.brokers.values()
         records.append(ProducerIds(self.next_producer_id))
         records += self.topics_by_id.values()
@@ -291,14 +295,18 @@ class Image:
             self._apply_config(record, delta)
         elif isinstance(record, BrokerUp):
             self.brokers_down.pop(record.broker_id, None)
+            self.last_lives.pop(record.broker_id, None)
             self.brokers[record.broker_id] = record
             delta.brokers.add(record.broker_id)
         elif isinstance(record, BrokerDown):
-            self.brokers.pop(record.broker_id, None)
+            life = self.brokers.pop(record.broker_id, None)
+            if life is not None:
+                self.last_lives[record.broker_id] = life
             self.brokers_down[record.broker_id] = record.epoch
             delta.brokers.add(record.broker_id)
         elif isinstance(record, BrokerGone):
             self.brokers_down.pop(record.broker_id, None)
+            self.last_lives.pop(record.broker_id, None)
             delta.brokers.add(record.broker_id)
         elif isinstance(record, ProducerIds):
             self.next_producer_id = record.next_id

@@ -79,6 +79,7 @@ async def test_a_broker_that_is_gone(cluster: MemoryCluster) -> None:
 
 
 async def test_fenced_brokers_are_named_where_they_are_asked_for(cluster: MemoryCluster) -> None:
+    port = cluster.brokers[3].acceptors[0].port
     await cluster.stop(3)
     await cluster.in_step()
     wire = await cluster.wire(1)
@@ -90,6 +91,8 @@ async def test_fenced_brokers_are_named_where_they_are_asked_for(cluster: Memory
             include_fenced_brokers=wanted,
         )
         assert {node.broker_id: node.is_fenced for node in answer.brokers} == expected
+    [fenced] = [node for node in answer.brokers if node.is_fenced]
+    assert (fenced.host, fenced.port, fenced.rack) == ("127.0.0.1", port, "r3")
 
 
 async def test_a_leader_without_the_listener_of_the_client(tmp_path: Path) -> None:

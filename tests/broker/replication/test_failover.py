@@ -104,6 +104,34 @@ async def test_below_min_isr_nothing_is_accepted_and_the_high_watermark_stands(t
         await cluster.until(lambda: leader.log.high_watermark == 2)
 
 
+@pytest.mark.parametrize(("of_controller", "of_leader"), [("2", "1"), ("1", "2")])
+async def test_brokers_whose_files_differ_in_min_isr(
+    tmp_path: Path, of_controller: str, of_leader: str
+) -> None:
+    """The greater one counts: the controller's decides who stays eligible, the leader's what it accepts."""
+    async with Cluster(tmp_path, 1, min_insync_replicas=of_controller) as cluster:
+        cluster.settings["min.insync.replicas"] = of_leader
+        await cluster.start(2)
+        await cluster.start(3)
+        await cluster.in_step()
+        assert cluster.controller.node_id == 1
+        await cluster.create("t", (2, 3))
+        wire = await cluster.wire(2)
+        assert (await send(wire, "t", acks=-1)).error_code is ErrorCode.none
+        await cluster.kill(3)
+        await until_in_sync(cluster, "t", 2)
+        assert cluster.record("t").elr == ((3,) if of_controller == "2" else ())
+        await cluster.in_step()
+        assert (await send(wire, "t", acks=-1)).error_code is ErrorCode.not_enough_replicas
+        assert (await send(wire, "t", acks=1)).error_code is ErrorCode.none
+        leader = cluster.leader("t")
+        assert (leader.log.end_offset, leader.log.high_watermark) == (2, 1)
+        await cluster.start(3)
+        await until_in_sync(cluster, "t", 2, 3)
+        await cluster.until(lambda: leader.log.high_watermark == 2)
+        assert (await send(wire, "t", acks=-1)).error_code is ErrorCode.none
+
+
 async def send(wire: Any, topic: str, acks: int) -> Any:
     from millstream.wire.records import Record, encode_batch
 

@@ -17,11 +17,10 @@ Metadata 0-13
 DescribeTopicPartitions 0 (KIP-966)
 DescribeCluster 0-2 (KIP-700)
      1  endpoints of brokers or of controllers (KIP-919)
-     2  fenced brokers (KIP-1073): those that are down, without an address
+     2  fenced brokers (KIP-1073): those that are down, with the address that they had
 
-A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client
-allow it, and is in the same response. A topic that the client may not describe is refused whether there is
-one or not, and is left out where all are asked for.
+A topic that is not there is created if broker (`auto.create.topics.enable`) and client allow it, and is
+in the same response. One that the client may not describe is refused, there or not, and left out of a list.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.broker.partition import INTERNAL_TOPICS
 from millstream.cluster.commands import NewTopic
-from millstream.cluster.metadata_records import NO_LEADER, Topic
+from millstream.cluster.metadata_records import NO_LEADER, BrokerUp, Topic
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.acls import CLUSTER_NAME
@@ -247,9 +246,11 @@ class MetadataApi:
                 operations = authorizer.operations(call, TOPIC, name)
         return (yield from self._named(call.version, wanted, operations, refused, reachable))
 
-    def _addresses(self, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
-        """Id, host, port and rack of the brokers that have the listener of this call."""
-        for node in self.broker.image.brokers.values():
+    def _addresses(
+        self, call: Call, brokers: Mapping[int, BrokerUp] | None = None
+    ) -> Iterator[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of brokers that have the listener of this call; by default, of those up."""
+        for node in (self.broker.image.brokers if brokers is None else brokers).values():
             endpoint = node.endpoint(call.listener)
             if endpoint is not None:
                 yield node.broker_id, endpoint.host, endpoint.port, node.rack
@@ -433,7 +434,9 @@ class MetadataApi:
         requested = request.include_cluster_authorized_operations and not error
         nodes = [(*address, False) for address in self._addresses(call)]
         if call.version >= 2 and request.include_fenced_brokers:
-            nodes += [(broker_id, "", -1, None, True) for broker_id in sorted(broker.image.brokers_down)]
+            down: dict[int, Any] = {each: (each, "", -1, None) for each in sorted(broker.image.brokers_down)}
+            down |= {address[0]: address for address in self._addresses(call, broker.image.last_lives)}
+            nodes += [(*address, True) for address in down.values()]
         return call.answer(
             error_code=error,
             error_message=message,
