@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -201,6 +202,11 @@ def test_a_token_is_made_used_renewed_and_expired(secured: Secured) -> None:
     assert [each.token_id for each in alice.describe_tokens(None)] == [token.token_id]
     bob = our_admin(secured, "PLAIN", "bob-secret", "bob")
     assert bob.renew_token(token.hmac, 1000) < token.expires_ms
+    day = 86_400_000  # delegation.token.expiry.time.ms: nobody gets more at a time
+    for period in (0, -1, 5 * day, 2**63 - 1, -(2**63)):
+        before = time.time_ns() // 1_000_000
+        now = bob.renew_token(token.hmac, period)
+        assert before + day <= now <= time.time_ns() // 1_000_000 + day, period
     assert bob.describe_tokens(["User:carol"]) == []
     with pytest.raises(KafkaError) as refused:
         bob.create_token([], -1, "User:alice")
@@ -208,6 +214,11 @@ def test_a_token_is_made_used_renewed_and_expired(secured: Secured) -> None:
     with pytest.raises(KafkaError) as refused:
         our_admin(secured).create_token([], -1, "")
     assert refused.value.code is ErrorCode.delegation_token_request_not_allowed
+    # The longest period there is: as long as the token may last.
+    assert alice.expire_token(token.hmac, 2**63 - 1) == token.max_ms
+    longest = alice.create_token([], 2**63 - 1, "")
+    assert longest.max_ms - longest.issued_ms == 7 * day
+    alice.expire_token(longest.hmac, -1)
     alice.expire_token(token.hmac, -1)
     with pytest.raises(KafkaError) as refused:
         alice.renew_token(token.hmac, -1)

@@ -79,7 +79,8 @@ def test_an_acl_is_created_once_and_survives_a_snapshot(world: World) -> None:
         ),
         (
             {"principal": "bob"},
-            "expected a string in format principalType:principalName but got bob",
+            "Could not parse principal from `bob` (no colon is present separating the principal type from "
+            "the principal name)",
         ),
     ],
 )
@@ -218,8 +219,14 @@ def test_the_life_of_a_token(world: World) -> None:
     assert world.do(RenewToken("t1", "User:a", 1340, 10_000)) == 1500
     for command, error in (
         (RenewToken("t1", "User:c", 1340, 10), ErrorCode.delegation_token_owner_mismatch),
+        # Who requested it for somebody else is no renewer.
+        (RenewToken("t1", "User:svc", 1340, 10), ErrorCode.delegation_token_owner_mismatch),
+        (ExpireToken("t1", "User:svc", 1340, -1), ErrorCode.delegation_token_owner_mismatch),
         (RenewToken("t2", "User:a", 1340, 10), ErrorCode.delegation_token_not_found),
         (ExpireToken("t1", "User:a", 1501, 10), ErrorCode.delegation_token_expired),
+        # In Kafka's order, which is not the same for both.
+        (RenewToken("t1", "User:c", 1501, 10), ErrorCode.delegation_token_expired),
+        (ExpireToken("t1", "User:c", 1501, 10), ErrorCode.delegation_token_owner_mismatch),
     ):
         with pytest.raises(KafkaError) as refused:
             world.do(command)

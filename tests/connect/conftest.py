@@ -17,15 +17,15 @@ from millstream.connect.rest.app import make_app
 from millstream.connect.stores.topic_store import MemoryStore, TopicStore, make_sure_of_topic
 from millstream.connect.worker_config import DistributedConfig, StandaloneConfig
 from millstream.host.local import LocalHost
-from millstream.testing import Broker
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import session_broker, with_login
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def connect_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Broker({"group.initial.rebalance.delay.ms": 0}) as broker:
+    with session_broker({"group.initial.rebalance.delay.ms": 0}, tmp_path_factory.mktemp("broker")) as broker:
         yield broker.bootstrap_servers
 
 
@@ -43,7 +43,7 @@ class Worker:
     ) -> None:
         self.topics = topics
         self.id = settings.pop("worker", "127.0.0.1:8083")
-        self.config = DistributedConfig(settings)
+        self.config = DistributedConfig(with_login("connect", settings))
         self.host = host or LocalHost()
         self.herder = Herder(
             self.config,
@@ -113,13 +113,12 @@ def standalone(connect_broker: str, tmp_path: Path) -> Iterator[Callable[[], Her
     made: list[tuple[Herder, LocalHost]] = []
 
     def make() -> Herder:
-        config = StandaloneConfig(
-            {
-                "bootstrap.servers": connect_broker,
-                "key.converter": "StringConverter",
-                "value.converter": "StringConverter",
-            }
-        )
+        settings = {
+            "bootstrap.servers": connect_broker,
+            "key.converter": "StringConverter",
+            "value.converter": "StringConverter",
+        }
+        config = StandaloneConfig(with_login("connect", settings))
         host = LocalHost()
         herder = Herder(
             config,

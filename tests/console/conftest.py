@@ -17,6 +17,7 @@ from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.wire.records import Record
 from tests.support.peers import broker_under_test
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import session_broker
 from tests.support.waiting import wait_until
 
 from .console_client import Client, RunningConsole
@@ -25,7 +26,11 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.
 
 
 @pytest.fixture(scope="session")
-def bootstrap(against: str) -> Iterator[str]:
+def bootstrap(against: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if against == "millstream":
+        with session_broker(SETTINGS, tmp_path_factory.mktemp("broker")) as broker:
+            yield broker.bootstrap_servers
+        return
     with broker_under_test(against, SETTINGS) as address:
         yield address
 

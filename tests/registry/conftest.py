@@ -2,6 +2,7 @@
 
 MILLSTREAM_TEST_BOOTSTRAP=host:port runs them against a broker that is there already, Apache Kafka for example
 (python benchmarks/apache_kafka.py --port 9092); what needs to stop its broker is skipped then.
+MILLSTREAM_TEST_SECURED=1: against a secured one (tests/support/secured_services.py).
 """
 
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from millstream.testing import Broker
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import session_broker
 
 from .client import Api
 
@@ -27,12 +29,12 @@ class GivenBroker:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker | GivenBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | GivenBroker]:
     given = os.environ.get("MILLSTREAM_TEST_BOOTSTRAP")
     if given:
         yield GivenBroker(given)
         return
-    with Broker(BROKER) as running:
+    with session_broker(BROKER, tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 

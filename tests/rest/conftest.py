@@ -2,7 +2,7 @@
 own.
 
 MILLSTREAM_TEST_BOOTSTRAP=host:port runs them against a broker that is there already, Apache Kafka for
-example.
+example. MILLSTREAM_TEST_SECURED=1: against a secured one (tests/support/secured_services.py).
 """
 
 import os
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from millstream.testing import Broker
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import session_broker
 
 from .rest_client import RunningRest
 
@@ -20,12 +20,12 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     given = os.environ.get("MILLSTREAM_TEST_BOOTSTRAP")
     if given:
         yield given
         return
-    with Broker(SETTINGS) as running:
+    with session_broker(SETTINGS, tmp_path_factory.mktemp("broker")) as running:
         yield running.bootstrap_servers
 
 

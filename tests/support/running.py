@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import httpx
 
+from .secured_services import with_login
 from .waiting import wait_until
 
 MILLSTREAM = [sys.executable, "-m", "millstream"]
@@ -32,7 +33,7 @@ class RunningService:
 
     def __init__(self, settings: Mapping[str, object], verify: Any = True) -> None:
         """`verify` is httpx's, or the path of the authority's certificate."""
-        self._settings = {"listeners": "http://127.0.0.1:0", **settings}
+        self._settings = {"listeners": "http://127.0.0.1:0", **with_login(self.command, settings)}
         self._verify = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
         handle, path = tempfile.mkstemp(prefix=f"{self.command}-", suffix=".log")
         os.close(handle)

@@ -3,12 +3,14 @@ out."""
 
 import random
 import struct
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from millstream.wire._kio import api_key_map, entity_reader, load_request_schema, schema_name_map
-from millstream.wire.message_check import MAX_ELEMENTS, message_checker
+from millstream.wire.message_check import LONGEST_MS, MAX_ELEMENTS, message_checker
+from millstream.wire.messages import codec
 from millstream.wire.varint import Malformed
 
 from .samples import sample_body
@@ -31,6 +33,24 @@ def test_a_right_request_passes_unchanged_and_every_cut_of_it_is_stopped(key: in
     for size in range(len(body)):
         with pytest.raises(Malformed):
             check(body[:size])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_longest_periods_can_be_read(version: int) -> None:
+    """Clients say Long.MAX_VALUE for as long as can be."""
+    before = b"\x03ab" if version == 2 else struct.pack(">i", 2) + b"ab"
+    after = b"\0" if version == 2 else b""
+    ms = timedelta(milliseconds=1)
+    for period in (2**63 - 1, -(2**63), LONGEST_MS + 1, -LONGEST_MS - 1):
+        body = before + struct.pack(">q", period) + after
+        request = codec(39, version).read(memoryview(body), 0)
+        assert request.hmac == b"ab"
+        assert request.renew_period // ms == (LONGEST_MS if period > 0 else -LONGEST_MS)
+    for period in (-1, 0, LONGEST_MS, -LONGEST_MS):
+        body = before + struct.pack(">q", period) + after
+        assert codec(39, version).read(memoryview(body), 0).renew_period // ms == period
+    with pytest.raises(Malformed):
+        message_checker(load_request_schema(39, version))(body[:-4])
 
 
 def test_what_passes_can_be_read() -> None:

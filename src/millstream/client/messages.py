@@ -24,7 +24,7 @@ from millstream.wire._kio import (
     schema_name_map,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.message_check import message_checker
+from millstream.wire.message_check import LONGEST_MS, message_checker
 from millstream.wire.primitives import skip_tags
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
@@ -122,10 +122,17 @@ def _converters(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     return tuple((field.name, _converter(field)) for field in dataclasses.fields(cls))
 
 
+def _period(value: timedelta | int) -> timedelta:
+    """Milliseconds, or a period. One that is longer than kio's is the longest."""
+    if isinstance(value, timedelta):
+        return value
+    return timedelta(milliseconds=max(-LONGEST_MS, min(value, LONGEST_MS)))
+
+
 def _converter(field: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
     kafka_type = field.metadata.get("kafka_type", "")
     if kafka_type.startswith("timedelta"):
-        return lambda value: value if isinstance(value, timedelta) else timedelta(milliseconds=value)
+        return _period
     if kafka_type == "uuid":
         return _each(field.type, lambda value: None if value == NO_ID else value)
     inner = _structure(field.type)

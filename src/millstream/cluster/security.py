@@ -95,7 +95,10 @@ def _wrong_binding(acl: AclBinding) -> str | None:
             return f"Invalid {what} {enum_name(numbers, number)}"
     kind, colon, _ = acl.principal.partition(":")
     if not kind or not colon:
-        return f"expected a string in format principalType:principalName but got {acl.principal}"
+        return (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal "
+            "type from the principal name)"
+        )
     return None
 
 
@@ -275,35 +278,38 @@ def create_token(image: Image, command: CreateToken) -> Decision:
     return Decision([token], token)
 
 
-def _token_of(image: Image, token_id: str, principal: str, now_ms: int) -> Token:
+def _token_of(image: Image, token_id: str) -> Token:
     token = image.tokens.get(token_id)
     if token is None:
         raise KafkaError(ErrorCode.delegation_token_not_found)
-    _check_renewer(token, principal)
-    if token.max_ms < now_ms or token.expires_ms < now_ms:
-        raise KafkaError(ErrorCode.delegation_token_expired)
     return token
 
 
 def _check_renewer(token: Token, principal: str) -> None:
-    if principal not in (token.owner, token.requester, *token.renewers):
+    """Who requested a token for somebody else is neither."""
+    if principal not in (token.owner, *token.renewers):
         raise KafkaError(ErrorCode.delegation_token_owner_mismatch)
 
 
+def _check_time(token: Token, now_ms: int) -> None:
+    if token.max_ms < now_ms or token.expires_ms < now_ms:
+        raise KafkaError(ErrorCode.delegation_token_expired)
+
+
 def renew_token(image: Image, command: RenewToken) -> Decision:
-    token = _token_of(image, command.token_id, command.principal, command.now_ms)
+    token = _token_of(image, command.token_id)
+    _check_time(token, command.now_ms)
+    _check_renewer(token, command.principal)
     expires = min(token.max_ms, command.now_ms + command.renew_ms)
     return Decision([token._replace(expires_ms=expires)], expires)
 
 
 def expire_token(image: Image, command: ExpireToken) -> Decision:
+    token = _token_of(image, command.token_id)
+    _check_renewer(token, command.principal)
     if command.period_ms < 0:  # also of one that has expired and was not removed yet
-        known = image.tokens.get(command.token_id)
-        if known is None:
-            raise KafkaError(ErrorCode.delegation_token_not_found)
-        _check_renewer(known, command.principal)
-        return Decision([TokenGone(known.token_id)], command.now_ms)
-    token = _token_of(image, command.token_id, command.principal, command.now_ms)
+        return Decision([TokenGone(token.token_id)], command.now_ms)
+    _check_time(token, command.now_ms)
     expires = min(token.max_ms, command.now_ms + command.period_ms)
     return Decision([token._replace(expires_ms=expires)], expires)
 

@@ -68,16 +68,22 @@ class LoginNotChecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request. `key` stands for the credential without giving it away."""
+    """Who sent a request. `key` stands for the credential without giving it away. The delegation tokens of
+    one who comes by certificate replace each other; `lasting_key` stays the same."""
 
     name: str
     sasl: Sasl = field(repr=False)
     key: bytes = field(repr=False)
     cluster_operations: int
+    _lasting: bytes = field(repr=False, default=b"")
 
     def may(self, operation: Operation) -> bool:
         """Whether the ACLs of the cluster (the resource of that name) allow it."""
         return bool(self.cluster_operations >> operation & 1)
+
+    @property
+    def lasting_key(self) -> bytes:
+        return self._lasting or self.key
 
     @property
     def authorization(self) -> str:
@@ -308,8 +314,11 @@ class ClusterLogin:
                 raise LoginRefused from None
             raise
         # Clients that hold on to a token that was replaced are not those of the new one.
-        key = hmac.digest(self._secret, f"delegated\0{sasl.username}".encode(), hashlib.sha256)
-        return Caller(user, sasl, key, operations)
+        key, lasting = (
+            hmac.digest(self._secret, f"{kind}\0{name}".encode(), hashlib.sha256)
+            for kind, name in (("delegated", sasl.username), (BY_CERTIFICATE, user))
+        )
+        return Caller(user, sasl, key, operations, lasting)
 
     def _operations(self, sasl: Sasl) -> int:
         """Log in; what the caller may do with the cluster, as a set of bits."""

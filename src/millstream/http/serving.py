@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from millstream.http.service_config import ServiceConfig
-from millstream.http.tls import keep_key, server_context
+from millstream.http.tls import keep_stores, server_context
 from millstream.http.upgrades import HttpProtocol
 
 BACKLOG = 2048
@@ -72,7 +73,7 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
         server.started or task.done() for server, task in zip(servers, tasks, strict=True)
     ):
         await asyncio.sleep(0.002)
-    keeping = [asyncio.ensure_future(keep_key(context, config)) for context in contexts]
+    keeping = [asyncio.ensure_future(keep_stores(context, config)) for context in contexts]
     addresses = ",".join(
         f"{listener.scheme}://{listener.host}:{port}"
         for listener, port in zip(config.listeners, bound_ports(sockets), strict=True)
@@ -91,6 +92,11 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
 
 def _servers(config: ServiceConfig, service: HttpService) -> list[_Server]:
     servers = []
+    websockets: Any = "none"
+    if service.websockets:
+        from millstream.http.websocket_protocol import WebSocketProtocol
+
+        websockets = WebSocketProtocol
     for listener in config.listeners:
         uvicorn_config = uvicorn.Config(
             service.app,
@@ -98,7 +104,7 @@ def _servers(config: ServiceConfig, service: HttpService) -> list[_Server]:
             access_log=False,
             lifespan="off",
             http=HttpProtocol,
-            ws="wsproto" if service.websockets else "none",
+            ws=websockets,
             backlog=BACKLOG,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         )

@@ -1,4 +1,4 @@
-"""TLS for HTTPS listeners, from Kafka's ssl.* settings. A changed key store is used for new connections."""
+"""TLS for HTTPS listeners, from Kafka's ssl.* settings. Changed stores are used for new connections."""
 
 import asyncio
 import logging
@@ -28,6 +28,9 @@ def server_context(config: ServiceConfig) -> ssl.SSLContext:
             raise ValueError("ssl.client.authentication needs ssl.truststore.location")
         context.load_verify_locations(truststore)
         context.verify_mode = ssl.CERT_REQUIRED if asked == "REQUIRED" else ssl.CERT_OPTIONAL
+        # A resumed session is not verified again: with tickets, who is trusted no more would still come in.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
 
 
@@ -55,24 +58,40 @@ def load_key(context: ssl.SSLContext, config: ServiceConfig) -> None:
         ) from None
 
 
-async def keep_key(context: ssl.SSLContext, config: ServiceConfig) -> None:
-    """Load a key store again when its file has changed, for ever. One that cannot be used is said once, and
-    the old one stays. What is loaded is tried in a thread, and put in place between two handshakes."""
-    location = config.tls("ssl.keystore.location")
-    known = _stamp(location)
+async def keep_stores(context: ssl.SSLContext, config: ServiceConfig) -> None:
+    """Use the key store and the trust store anew when their files have changed, for ever. What cannot be used
+    is said once, and the old stays. It is loaded in a thread, into a context of its own, for nothing can be
+    taken out of one; each handshake changes over to the newest. (The name that the callback gets, if any, is
+    nothing to us: it is where a context can be exchanged.)"""
+    locations = [
+        config.tls("ssl.keystore.location"),
+        config.tls("ssl.truststore.location") if client_authentication(config) != "NONE" else "",
+    ]
+    known = [_stamp(location) for location in locations]
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(RELOAD_SECONDS)
-        found = _stamp(location)
-        if found is None or found == known:
+        found = [_stamp(location) or before for location, before in zip(locations, known, strict=True)]
+        if found == known:
             continue
+        changed = [location for location, old, new in zip(locations, known, found, strict=True) if old != new]
         known = found
         try:
-            await loop.run_in_executor(None, server_context, config)
-            load_key(context, config)
-            log.info("new connections use the certificate that is now in %s", location)
+            newest = await loop.run_in_executor(None, server_context, config)
         except (OSError, ValueError) as error:
-            log.warning("the certificate stays what it was: %s", error)
+            log.warning("keys and trusted certificates stay what they were: %s", error)
+            continue
+
+        def exchange(
+            connection: ssl.SSLObject | ssl.SSLSocket,
+            _name: str | None,
+            _context: ssl.SSLContext,
+            newest: ssl.SSLContext = newest,
+        ) -> None:
+            connection.context = newest
+
+        context.sni_callback = exchange
+        log.info("new connections use what is now in %s", " and ".join(changed))
 
 
 def _stamp(location: str) -> tuple[int, int, int] | None:

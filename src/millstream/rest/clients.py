@@ -10,12 +10,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from millstream.client import Cluster
 from millstream.client.security import OAUTHBEARER, Sasl
 from millstream.http.cluster_login import Caller
 from millstream.rest import errors, producer
@@ -27,6 +29,8 @@ from millstream.rest.rest_config import RestConfig
 from millstream.rest.schemas import Schemas
 from millstream.rest.token_producer import TokenProducer
 from millstream.serdes.client import SchemaRegistry
+from millstream.wire.errors import ErrorCode
+from millstream.wire.errors import KafkaError as BrokerError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ MAX_CALLERS = 500
 IDLE_SECONDS = 300.0
 CALLERS_THREADS = 2  # for questions of one caller; and for its consumer instances:
 CALLERS_CONSUMER_THREADS = 8
+RETIRING = 0.1  # seconds between looks whether clients with an older token are still at work
 BEARER_SECONDS = 300.0  # a token's own end is known to the broker
 # librdkafka's names
 CONSUMER_DEFAULTS = {
@@ -61,6 +66,7 @@ class RestClients:
         self.producing = producing
         self.schemas = schemas
         self.instances = instances
+        self.caller: Caller | None = None
         self.requests = 0  # that are being served
         self.used = time.monotonic()
 
@@ -69,8 +75,10 @@ class RestClients:
         return not self.requests and not len(self.instances)
 
     async def close(self) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.gather(self.instances.close(), loop.run_in_executor(None, self.producing.close))
+        await asyncio.gather(self.instances.close(), self.close_but_instances())
+
+    async def close_but_instances(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.producing.close)
         self.schemas.close()
         self.kafka.close()
 
@@ -85,6 +93,7 @@ class ClientFactory:
         chosen = translated(config.for_clients("producer."))
         self._producer = known(Producer, {**client, **producer.DEFAULTS, **chosen})
         self._consumer = _consumer(config, client)
+        self._takes_tokens: bool | None = None
         self.tally = Tally()
         self.instance_tally = InstanceTally(int(config.value("consumer.instances.max")))
 
@@ -101,8 +110,11 @@ class ClientFactory:
             Instances(config, kafka, self._consumer, self.instance_tally, limit, threads),
         )
 
-    def of(self, caller: Caller, on_login_refused: Callable[[], None]) -> RestClients:
-        """With the caller's login. `on_login_refused` is called in any thread."""
+    def of(
+        self, caller: Caller, on_login_refused: Callable[[], None], kept: Instances | None = None
+    ) -> RestClients:
+        """With the caller's login. `on_login_refused` is called in any thread. `kept` are instances of the
+        caller that go on with the new login."""
         config = self._config
 
         def failed(error: Any) -> None:
@@ -113,22 +125,44 @@ class ClientFactory:
         kafka = Kafka(client, min(CALLERS_THREADS, THREADS))
         threads = min(CALLERS_CONSUMER_THREADS, int(config.value("consumer.threads")))
         limit = int(config.value("consumer.instances.per.caller"))
-        consumer: dict[str, Any] | None = None
+        login = _login(caller.sasl)
+        consumer = {**self._consumer, **login, "error_cb": failed}
+        check: Callable[[], None] | None = None
         if caller.sasl.delegated:
+            check = partial(self._check_tokens_for_consumers, caller)
             producing = Producing(
                 self._producer, 3.0, self.tally, on_login_refused, partial(TokenProducer, client)
             )
         else:
-            login = _login(caller.sasl)
-            consumer = {**self._consumer, **login, "error_cb": failed}
             producing = Producing({**self._producer, **login}, 3.0, self.tally, on_login_refused)
-        return RestClients(
-            config,
-            kafka,
-            producing,
-            Schemas(_registry(config, caller.sasl, caller.authorization)),
-            Instances(config, kafka, consumer, self.instance_tally, limit, threads),
-        )
+        if kept is None:
+            kept = Instances(config, kafka, consumer, self.instance_tally, limit, threads, check)
+        else:
+            kept.use(kafka, consumer, check)
+        schemas = Schemas(_registry(config, caller.sasl, caller.authorization))
+        found = RestClients(config, kafka, producing, schemas, kept)
+        found.caller = caller
+        return found
+
+    def _check_tokens_for_consumers(self, caller: Caller) -> None:
+        """Consumers are librdkafka's, which cannot say that a login is a delegation token. Our brokers see
+        that by themselves, Apache Kafka's do not. A RestError says that they do not; asked once."""
+        if self._takes_tokens is None:
+            plain = replace(caller.config(self._config.client()), sasl=replace(caller.sasl, delegated=False))
+            try:
+                with Cluster(plain) as cluster:
+                    cluster.any()
+                self._takes_tokens = True
+            except BrokerError as error:
+                if error.code is not ErrorCode.sasl_authentication_failed:
+                    raise errors.for_kafka(error) from None
+                self._takes_tokens = False
+        if not self._takes_tokens:
+            raise errors.http_error(
+                501,
+                "Callers by certificate have no consumer instances at these brokers: log in by a password, "
+                "an API key or a bearer token",
+            )
 
 
 class CallerClients:
@@ -147,18 +181,30 @@ class CallerClients:
 
     def of(self, caller: Caller) -> RestClients:
         """RestError if there are too many that are at work."""
-        found = self._found.get(caller.key)
-        if found is None:
-            if len(self._found) >= MAX_CALLERS:
-                self._make_room()
-            loop = asyncio.get_running_loop()
-            made: list[RestClients] = []
-            found = self._factory.of(caller, lambda: _call_in(loop, lambda: self._refused(caller, made)))
-            made.append(found)
-            found.instances.start()
-            self._found[caller.key] = found
+        found = self._found.get(caller.lasting_key)
+        if found is None and len(self._found) >= MAX_CALLERS:
+            self._make_room()
+        if found is None or (found.caller is not None and found.caller.key != caller.key):
+            found = self._make(caller, found)
         found.used = time.monotonic()
-        self._found.move_to_end(caller.key)
+        self._found.move_to_end(caller.lasting_key)
+        return found
+
+    def _make(self, caller: Caller, before: RestClients | None) -> RestClients:
+        """`before` are those with a delegation token that was replaced: its instances stay."""
+        loop = asyncio.get_running_loop()
+        made: list[RestClients] = []
+        found = self._factory.of(
+            caller,
+            lambda: _call_in(loop, lambda: self._refused(caller, made)),
+            before.instances if before is not None else None,
+        )
+        made.append(found)
+        if before is None:
+            found.instances.start()
+        else:
+            self._closing_task(_retire(before))
+        self._found[caller.lasting_key] = found
         return found
 
     def _make_room(self) -> None:
@@ -170,19 +216,22 @@ class CallerClients:
     def _refused(self, caller: Caller, clients: list[RestClients]) -> None:
         """A client could not log in: it would try for ever. The next request finds out whether the caller may
         still come. What a set says that is closed already is nothing to the one in its place."""
-        if self._found.get(caller.key) in clients:
+        if self._found.get(caller.lasting_key) in clients:
             self._forget(caller)
             self.end(caller)
 
     def end(self, caller: Caller) -> None:
         """The caller may no longer come in."""
-        found = self._found.pop(caller.key, None)
+        found = self._found.pop(caller.lasting_key, None)
         if found is not None:
             found.producing.login_refused = True
             self._close(found)
 
     def _close(self, clients: RestClients) -> None:
-        task = asyncio.ensure_future(clients.close())
+        self._closing_task(clients.close())
+
+    def _closing_task(self, closing: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -201,6 +250,13 @@ class CallerClients:
             self._close(clients)
         self._found.clear()
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+async def _retire(clients: RestClients) -> None:
+    """What is under way ends with the token that it began with, which is good for a while."""
+    while clients.requests:  # noqa: ASYNC110 - seldom, and short
+        await asyncio.sleep(RETIRING)
+    await clients.close_but_instances()
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

@@ -357,6 +357,11 @@ class Instance:
 
     # Life
 
+    def log_in_as(self, user: str, password: str) -> None:
+        """Whenever it logs in again; does not wait."""
+        if not self.closing:
+            self._consumer.set_sasl_credentials(user, password)
+
     async def _act(self, act: Callable[[], T]) -> T:
         async with self.lock:
             self.used = time.monotonic()

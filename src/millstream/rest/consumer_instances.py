@@ -50,20 +50,22 @@ class InstanceTally:
 
 
 class Instances:
-    """Those of one caller, or of all where the proxy does not ask who comes. Without `consumer_config` there
-    are none: librdkafka cannot log in by a delegation token."""
+    """Those of one caller, or of all where the proxy does not ask who comes. `check` raises a RestError where
+    there can be none."""
 
     def __init__(
         self,
         config: RestConfig,
         kafka: Kafka,
-        consumer_config: dict[str, Any] | None,
+        consumer_config: dict[str, Any],
         tally: InstanceTally,
         limit: int,
         threads: int,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._kafka = kafka
         self._consumer_config = consumer_config
+        self._check = check
         self._limit = limit
         self._server = str(config.value("id"))
         self._timeout = config.value("consumer.instance.timeout.ms") / 1000
@@ -83,13 +85,19 @@ class Instances:
     def start(self) -> None:
         self._keeper = asyncio.create_task(self._keep())
 
+    def use(self, kafka: Kafka, consumer_config: dict[str, Any], check: Callable[[], None] | None) -> None:
+        """The caller has another login: for new instances, and for the next login of those that there are."""
+        self._kafka = kafka
+        self._consumer_config = consumer_config
+        self._check = check
+        user, password = (consumer_config[f"sasl.{name}"] for name in ("username", "password"))
+        for one in self._found.values():
+            if one is not None:
+                one.log_in_as(user, password)
+
     async def create(self, group: str, body: dict[str, Any]) -> Instance:
-        if self._consumer_config is None:
-            raise errors.http_error(
-                501,
-                "Callers by certificate have no consumer instances: log in by a password, an API key or a "
-                "bearer token",
-            )
+        if self._check is not None:
+            await self.run(self._check)
         options, consumer_config, name = self._checked(body, self._consumer_config)
         if not group or len(group) > LONGEST_NAME or len(name) > LONGEST_NAME or "\0" in group + name:
             raise errors.invalid_consumer_config("the names of group and instance are too long, or empty")

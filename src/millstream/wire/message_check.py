@@ -9,7 +9,8 @@ than the caller allows. Nothing is built; a schema is turned into a list of step
 fixed size are one step (2 to 3 us a request).
 
 On the way, tagged fields that the schema does not know are cut out: a newer client may send them, the
-protocol says to ignore them, and kio would refuse the request.
+protocol says to ignore them, and kio would refuse the request. So it would where a period has more than 64
+bits of microseconds (clients say Long.MAX_VALUE for the longest): such a one becomes 292,000 years.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from millstream.wire.primitives import INT16, INT32
+from millstream.wire.primitives import INT16, INT32, INT64
 from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 MAX_ELEMENTS = 1_000_000  # of all arrays of a request, unless the caller allows another number
@@ -43,6 +44,8 @@ class Check(Protocol):
     def __call__(self, body: bytes, max_elements: int = MAX_ELEMENTS) -> bytes: ...
 
 
+LONGEST_MS = (2**63 - 1) // 1000  # of a period, either way
+
 Step = Callable[[bytes, int, Walk], int]  # (body, position, walk) -> position after the field
 
 _FIXED = {
@@ -55,7 +58,6 @@ _FIXED = {
     "uint32": 4,
     "timedelta_i32": 4,
     "int64": 8,
-    "timedelta_i64": 8,
     "datetime_i64": 8,
     "float64": 8,
     "uuid": 16,
@@ -127,6 +129,8 @@ def _field(annotation: Any, wire: str, flexible: bool) -> tuple[int, Step]:
         return 0, _maybe(entity) if nullable else entity
     if wire in _FIXED:
         return _FIXED[wire], _skip(_FIXED[wire])
+    if wire == "timedelta_i64":
+        return 0, _period
     if wire == "string":
         return 0, _sized(2, nullable, flexible)
     if wire in ("bytes", "records"):
@@ -141,6 +145,16 @@ def _skip(size: int) -> Step:
         return at + size
 
     return skip
+
+
+def _period(body: bytes, at: int, walk: Walk) -> int:
+    end = at + 8
+    if end > len(body):
+        raise Malformed("the request ends too early")
+    ms = INT64.unpack_from(body, at)[0]
+    if not -LONGEST_MS <= ms <= LONGEST_MS:
+        walk.cuts.append((at, end, INT64.pack(LONGEST_MS if ms > 0 else -LONGEST_MS)))
+    return end
 
 
 def _sized(width: int, nullable: bool, flexible: bool) -> Step:

@@ -115,8 +115,26 @@ def test_scram_by_delegation_token(store: CredentialStore) -> None:
     for user in ("stale", "none"):
         with pytest.raises(LoginRefused):
             scram_login(store, "SCRAM-SHA-256", user, password, ",tokenauth=true")
-    with pytest.raises(LoginRefused):  # without the extension it is a user's name
+        with pytest.raises(LoginRefused):
+            scram_login(store, "SCRAM-SHA-256", user, password)
+
+
+def test_a_token_without_the_extension_is_one_where_no_user_has_its_name(
+    store: CredentialStore, image: Image
+) -> None:
+    """librdkafka cannot send it."""
+    password = base64.b64encode(Tokens("key", Image).hmac_of("token")).decode()
+    done = scram_login(store, "SCRAM-SHA-256", "token", password)
+    assert done.identity is not None
+    assert (done.identity.principal, done.identity.by_token) == ("User:owner", True)
+    assert done.identity.credential == ("tokens", "token")
+    with pytest.raises(LoginRefused):
+        scram_login(store, "SCRAM-SHA-256", "token", "wrong")
+    image.apply([record("token", "SCRAM-SHA-256", "own-password")], 2)
+    with pytest.raises(LoginRefused):
         scram_login(store, "SCRAM-SHA-256", "token", password)
+    done = scram_login(store, "SCRAM-SHA-256", "token", "own-password")
+    assert done.identity is not None and done.identity.principal == "User:token"
 
 
 def test_a_token_counts_by_the_clock_of_the_broker_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 from collections.abc import Iterator
 
 import httpx
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 
 from millstream.client import ClientConfig, Cluster
+from millstream.client.security import Sasl
 from millstream.client.security_admin import DelegationToken, SecurityAdmin
 from millstream.http.certificate_callers import CertificateCallers, NotAUser
+from millstream.http.cluster_login import Caller
+from millstream.rest.clients import CallerClients, ClientFactory
+from millstream.rest.producer import Sent
+from millstream.rest.rest_config import RestConfig
 from millstream.wire.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from tests.client.certificates import Authority
 from tests.console.console_client import RunningConsole
@@ -94,8 +100,6 @@ def test_records_of_the_one_whose_certificate_it_is(rest: RunningRest, platform:
         too_large = {"records": [{"value": "x" * 2_000_000}]}
         answer = http.post(f"/topics/{topic}", json=too_large, headers=headers).json()
         assert answer["offsets"][0]["error_code"] == 50002, answer
-        instance = http.post("/consumers/g", json={"format": "json"}, headers=headers)
-        assert instance.status_code == 501 and "password" in instance.json()["message"]
     conf = {"bootstrap.servers": platform.secured.servers["PLAINTEXT"], "group.id": "cert-reader"}
     consumer = Consumer({**conf, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -104,6 +108,99 @@ def test_records_of_the_one_whose_certificate_it_is(rest: RunningRest, platform:
         assert record.key() == b'{"k":1}' and record.value() == b'{"n":0}'
     finally:
         consumer.close()
+
+
+V2 = {"content-type": "application/vnd.kafka.v2+json"}
+
+
+def read(http: httpx.Client, instance: str, count: int) -> list[object]:
+    found: list[object] = []
+
+    def enough() -> bool:
+        answer = http.get(f"{instance}/records?timeout=500", headers={"accept": media_type("json")})
+        assert answer.status_code == 200, answer.text
+        found.extend(one["value"] for one in answer.json())
+        return len(found) >= count
+
+    wait_until(enough, lambda: str(found))
+    return found
+
+
+def test_consumer_instances_are_the_callers(rest: RunningRest, platform: Platform) -> None:
+    topic, name = platform.topic(), "cert-consumer"
+    body = {"records": [{"value": number} for number in range(3)]}
+    with client(rest.url, platform, name) as http:
+        platform.allow(name, ResourceType.TOPIC, topic, READ, WRITE)
+        headers = {"content-type": media_type("json")}
+        wait_until(lambda: http.post(f"/topics/{topic}", json=body, headers=headers).status_code == 200)
+        options = {"format": "json", "auto.offset.reset": "earliest"}
+        made = http.post(f"/consumers/{name}", json=options, headers=V2)
+        assert made.status_code == 200, made.text
+        instance = made.json()["base_uri"]
+        assert http.post(f"{instance}/subscription", json={"topics": [topic]}, headers=V2).status_code == 204
+        accept = {"accept": media_type("json")}
+
+        def status() -> int:
+            return http.get(f"{instance}/records?timeout=100", headers=accept).status_code
+
+        wait_until(lambda: status() == 403)  # no right on the group
+        platform.allow(name, ResourceType.GROUP, name, READ)
+        wait_until(lambda: status() == 200)
+        assert http.post(f"/topics/{topic}", json=body, headers=headers).status_code == 200
+        assert len(read(http, instance, 1))
+        assert http.delete(instance, headers=V2).status_code == 204
+
+
+def test_a_consumer_instance_outlives_the_token_it_began_with(platform: Platform) -> None:
+    """The proxy replaces tokens before they expire: instances log in by the new one when they have to."""
+    topic, name = platform.topic(), "cert-lasting"
+    platform.allow(name, ResourceType.TOPIC, topic, READ, WRITE)
+    platform.allow(name, ResourceType.GROUP, name, READ)
+    platform.secured.add_user(name, "own-secret")
+    own = platform.secured.properties("SASL_SSL", "SCRAM-SHA-512", "own-secret", name)
+    prefixed = {f"client.{key}": value for key, value in own.items()}
+    config = RestConfig({"bootstrap.servers": platform.bootstrap, **prefixed})
+    cluster = Cluster(ClientConfig.of(platform.bootstrap, own))
+    owner = SecurityAdmin(cluster)
+
+    def caller(token: DelegationToken) -> Caller:
+        sasl = Sasl("SCRAM-SHA-512", token.token_id, base64.b64encode(token.hmac).decode(), delegated=True)
+        return Caller(name, sasl, token.token_id.encode(), 0, b"the same")
+
+    async def test() -> None:
+        callers = CallerClients(ClientFactory(config), lambda _: None)
+        first, second = (owner.create_token([], 3_600_000, "") for _ in range(2))
+        before = callers.of(caller(first))
+        instance = await before.instances.create(name, {"format": "json", "auto.offset.reset": "earliest"})
+        await instance.subscribe([topic])
+
+        async def values(count: int) -> list[bytes | None]:
+            found: list[bytes | None] = []
+
+            async def render(taken: list[Message]) -> tuple[None, int]:
+                found.extend(one.value() for one in taken)
+                return None, len(taken)
+
+            while len(found) < count:
+                await instance.read(1.0, 1 << 20, render)
+            return found
+
+        async def send(value: bytes) -> None:
+            (sent,) = await callers.of(caller(second)).producing.send(topic, [(None, value, None, 0, [])])
+            assert isinstance(sent, Sent), sent
+
+        await send(b"a")
+        after = callers.of(caller(second))
+        assert after is not before and after.instances is before.instances
+        assert await values(1) == [b"a"]
+        owner.expire_token(first.hmac, -1)  # which ends its sessions
+        await send(b"b")
+        assert await values(1) == [b"b"]
+        assert len(callers) == 1
+        await callers.close()
+
+    with cluster:
+        asyncio.run(test())
 
 
 def test_schemas_by_the_proxy_are_those_of_the_caller(rest: RunningRest, platform: Platform) -> None:

@@ -339,9 +339,9 @@ def test_what_a_closed_set_says_is_nothing_to_the_next() -> None:
         factory = ClientFactory(config)
         make, listeners, forgotten = factory.of, [], []
 
-        def of(caller: Caller, on_login_refused: Callable[[], None]) -> Any:
+        def of(caller: Caller, on_login_refused: Callable[[], None], kept: None) -> Any:
             listeners.append(on_login_refused)
-            return make(caller, on_login_refused)
+            return make(caller, on_login_refused, kept)
 
         factory.of = of  # type: ignore[method-assign]
         callers = CallerClients(factory, forgotten.append)

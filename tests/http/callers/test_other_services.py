@@ -4,7 +4,9 @@ look, and ALTER to change anything."""
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,17 +19,22 @@ from millstream.connect.worker_config import DistributedConfig
 from millstream.console.console_config import ConsoleConfig
 from millstream.console.security import SecurityMiddleware, Sessions
 from millstream.console.users import user_of
+from millstream.http.certificate_callers import CERTIFICATE
 from millstream.http.cluster_authentication import cluster_login
 from millstream.http.cluster_login import ClusterLogin
 from millstream.http.service_config import ServiceConfig
+from millstream.sql.catalog import Catalog
 from millstream.sql.results import ResultColumn, ResultStream
 from millstream.sql.server.app import make_app as sql_app
+from millstream.sql.server.connectors import Connectors
 from millstream.sql.server.service import SqlService
 from millstream.sql.server.sql_config import SqlConfig
+from millstream.sql.statements import Show
 from millstream.sql.types import INTEGER
 from millstream.wire.acls import Operation, ResourceType
 from millstream.wire.errors import ErrorCode, KafkaError
 from tests.console.console_client import RunningConsole
+from tests.support.http_server import ScriptedServer
 from tests.support.waiting import wait_until
 
 from .conftest import Platform
@@ -93,6 +100,57 @@ def test_sql() -> None:
     changes = statuses(app, lambda http: http.post("/ksql", json={}))
     assert changes[:2] == [403, 403] and changes[2] not in (401, 403) and changes[3:] == [401, 401]
     login.close()
+
+
+def connectors_of_callers(monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> list[str | None]:
+    """The logins by which the Connect worker is asked, when a viewer by password and one by certificate ask
+    for its connectors."""
+    certificates = {
+        "authentication.method": "BASIC,CERTIFICATE",
+        "ssl.client.authentication": "REQUESTED",
+    }
+    worker = ScriptedServer()
+    config = SqlConfig({**SETTINGS, **certificates, "ksql.connect.url": worker.url, **more})
+    service = SqlService(config)
+    connectors = Connectors(config, lambda _: {})
+    monkeypatch.setattr(service, "execute", lambda *_: [connectors.execute(Show("CONNECTORS"), Catalog())])
+    login = login_of(config, config.client())
+    assert login.certificates is not None
+    token = Sasl("SCRAM-SHA-512", "token-id", "hmac", delegated=True)
+    monkeypatch.setattr(login.certificates, "user", lambda _: "carol")
+    monkeypatch.setattr(login.certificates, "log_in", lambda *_: (token, RIGHTS["editor"]))
+    app = sql_app(service, login)
+
+    async def with_certificate(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, CERTIFICATE: b"DER"}, receive, send)
+
+    async def ask() -> None:
+        for over, auth in ((app, ("editor", "right")), (with_certificate, None)):
+            transport = httpx.ASGITransport(over)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", auth=auth) as http:
+                answer = await http.post("/ksql", json={"ksql": "SHOW CONNECTORS;"})
+                assert answer.status_code == 200, answer.text
+
+    with worker:
+        asyncio.run(ask())
+    login.close()
+    return [request.headers.get("Authorization") for request in worker.requests]
+
+
+def test_sql_asks_connect_as_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not change connectors at the worker cannot do it by SQL either."""
+    by_password, by_certificate = connectors_of_callers(monkeypatch, {})
+    assert by_password == "Basic " + base64.b64encode(b"editor:right").decode()
+    assert by_certificate == "Delegation " + base64.b64encode(b"token-id:hmac").decode()
+
+
+def test_sql_asks_connect_by_a_login_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "login").write_text("username=sql\npassword=own\n")
+    own = {"source": "FILE", "file": str(tmp_path / "login")}
+    asked = connectors_of_callers(
+        monkeypatch, {f"ksql.connect.basic.auth.credentials.{name}": value for name, value in own.items()}
+    )
+    assert asked == ["Basic " + base64.b64encode(b"sql:own").decode()] * 2
 
 
 def guarded_console() -> tuple[Any, Sessions, ClusterLogin, list[Any]]:

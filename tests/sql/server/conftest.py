@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.testing import Broker
 from tests.sql.server.sql_client import RunningSql
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import session_broker
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    with Broker(SETTINGS) as running:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with session_broker(SETTINGS, tmp_path_factory.mktemp("broker")) as running:
         yield running.bootstrap_servers
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ANONYMOUS = "User:ANONYMOUS"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS
 
 
 class DelegationTokensApi:
@@ -49,6 +50,10 @@ class DelegationTokensApi:
         ]
 
     def _check(self, call: Call) -> None:
+        self._check_session(call)
+        self._check_enabled(call)
+
+    def _check_session(self, call: Call) -> None:
         """The broker that the client is connected to has checked what is forwarded."""
         if call.is_forwarded:
             return
@@ -59,7 +64,9 @@ class DelegationTokensApi:
             or call.connection.token_authenticated
         ):
             raise KafkaError(ErrorCode.delegation_token_request_not_allowed)
-        if not self.tokens.enabled:
+
+    def _check_enabled(self, call: Call) -> None:
+        if not call.is_forwarded and not self.tokens.enabled:
             raise KafkaError(ErrorCode.delegation_token_auth_disabled)
 
     async def _by_controller(self, call: Call) -> Any:
@@ -76,15 +83,16 @@ class DelegationTokensApi:
         if call.version >= 3 and request.owner_principal_name:
             owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
         try:
-            self._check(call)
-            if not owner.startswith("User:"):  # other types are not people: one of them stands for a broker
-                raise KafkaError(ErrorCode.invalid_principal_type)
+            self._check_session(call)
             if owner != requester and not self._may_act_for(call, owner):
                 raise KafkaError(ErrorCode.delegation_token_authorization_failed)
+            if not owner.startswith("User:"):  # other types are not people: one of them stands for a broker
+                raise KafkaError(ErrorCode.invalid_principal_type)
             if len(request.renewers) > MAX_RENEWERS:
                 raise KafkaError(ErrorCode.invalid_request)
             if any(renewer.principal_type != "User" for renewer in request.renewers):
                 raise KafkaError(ErrorCode.invalid_principal_type)
+            self._check_enabled(call)
             if (answer := await self._by_controller(call)) is not None:
                 return answer
             longest = settings.integer("delegation.token.max.lifetime.ms")
@@ -135,17 +143,18 @@ class DelegationTokensApi:
     # ------------------------------------------------------------------ renew, expire
 
     async def renew(self, call: Call) -> Any:
-        default_period = self.broker.settings.integer("delegation.token.expiry.time.ms")
-        period = call.request.renew_period // _MS
+        period = self.broker.settings.integer("delegation.token.expiry.time.ms")
+        wanted = call.request.renew_period // _MS
+        if wanted > 0:
+            period = min(period, wanted)
         try:
             self._check(call)
             if (answer := await self._by_controller(call)) is not None:
                 return answer
             token = self._found(call)
-            renewing = RenewToken(
-                token.token_id, call.principal, _now_ms(), default_period if period < 0 else period
+            expires = await self.broker.controller.submit(
+                RenewToken(token.token_id, call.principal, _now_ms(), period)
             )
-            expires = await self.broker.controller.submit(renewing)
         except KafkaError as error:
             return call.answer(error_code=error.code, expiry_timestamp=_moment(0))
         return call.answer(error_code=ErrorCode.none, expiry_timestamp=_moment(expires))
@@ -229,4 +238,4 @@ def _now_ms() -> int:
 
 
 def _moment(ms: int) -> datetime:
-    return _EPOCH + ms * _MS
+    return _EPOCH + min(ms, _LAST_MS) * _MS

@@ -6,7 +6,9 @@
     server   v=signature
 
 An unknown user gets a salt as well and fails at the proof, like a wrong password. With `tokenauth=true` the
-user is a delegation token's id and the password its secret (KIP-48); the principal is the token's owner.
+user is a delegation token's id and the password its secret (KIP-48); the principal is the token's owner. A
+token's id is enough where there is no user of that name, for clients that cannot send the extension
+(librdkafka).
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ class Scram:
         if ",tokenauth=true" in found["extensions"].lower():
             return self._begin_with_token(user)
         known = self._store.scram(user, self._mechanism)
+        if known is None and self._store.token(user) is not None:
+            return self._begin_with_token(user)
         if known is not None:
             self._identity = Identity(f"User:{user}", ("scram", (user, NUMBERS[self._mechanism])))
         return self._challenge(known or self._store.fake(user, self._mechanism))

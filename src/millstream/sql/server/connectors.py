@@ -1,7 +1,8 @@
 """Connectors from SQL: statements become requests to a Connect worker's REST API (`ksql.connect.url`).
 
 Nothing of it is kept here: the worker has the connectors, whoever made them. Any Connect worker will do,
-Kafka's or ours.
+Kafka's or ours. A worker that wants a login gets the one of the credentials file, or else, as in ksqlDB, that
+of the caller of the statement: then who may not change connectors there cannot do it from here either.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import httpx
 from millstream.sql import ast, statements
 from millstream.sql.errors import SqlError
 from millstream.sql.server.entities import Json, entity
+from millstream.sql.server.peers import authorization
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +44,9 @@ class Connectors:
         self._describe = describe
         authority = config.value("ksql.connect.ssl.truststore.location")
         trusted = ssl.create_default_context(cafile=authority) if authority else True
-        self._http = httpx.Client(
-            base_url=self._url, timeout=_SECONDS, auth=_credentials(config), verify=trusted
-        )
+        own = _credentials(config)
+        self._has_own_login = own is not None
+        self._http = httpx.Client(base_url=self._url, timeout=_SECONDS, auth=own, verify=trusted)
 
     def execute(self, statement: statements.Statement, catalog: Catalog) -> Json | None:
         match statement:
@@ -147,8 +149,10 @@ class Connectors:
             raise SqlError(f"Failed to {what}: {error}") from None
 
     def _request(self, method: str, path: str, body: Json | None = None) -> Any:
+        caller = None if self._has_own_login else authorization.get()
+        headers = {} if caller is None else {"Authorization": caller}
         try:
-            answer = self._http.request(method, path, json=body)
+            answer = self._http.request(method, path, json=body, headers=headers)
         except httpx.HTTPError as error:
             raise SqlError(
                 f"The Connect worker at {self._url} (ksql.connect.url) does not answer: {error}"

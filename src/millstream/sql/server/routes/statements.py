@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from millstream.http.cluster_authentication import caller_of
 from millstream.sql.errors import SqlError
 from millstream.sql.server.entities import generic_error
 from millstream.sql.server.peers import authorization
@@ -29,12 +30,19 @@ async def execute(request: Request) -> Response:
     service = service_of(request)
     properties, variables = map_of(body, "streamsProperties"), map_of(body, "sessionVariables")
     wait_for = body.get("commandSequenceNumber")
-    authorization.set(request.headers.get("authorization"))
+    authorization.set(_login_of(request))
     try:
         found = await in_thread(lambda: service.execute(text, properties, variables, wait_for))
     except SqlError as error:
         raise of_sql_error(error, text) from None
     return answer(found)
+
+
+def _login_of(request: Request) -> str | None:
+    """The header by which other servers know the caller, too; one who came by certificate has a token."""
+    caller = caller_of(request.scope)
+    delegated = caller.authorization if caller is not None else ""
+    return delegated or request.headers.get("authorization")
 
 
 @router.post("/ksql/terminate")
