@@ -18,7 +18,7 @@ def test_the_last_word_counts_until_it_is_forgotten() -> None:
 
 def test_the_oldest_goes_first() -> None:
     folders = PreferredFolders()
-    keys = [TopicPartition("t", index) for index in range(preferred_folders.MOST + 2)]
+    keys = [TopicPartition("t", index) for index in range(preferred_folders.MAX_FOLDERS + 2)]
     for key in keys[:-2]:
         folders.remember(key, "/one")
     folders.remember(keys[0], "/two")  # and is the newest now

@@ -3,7 +3,7 @@
     MILLSTREAM_TEST_SECURED=1 pytest tests/registry tests/rest tests/console tests/connect tests/sql/server
 
 starts brokers that have an authorizer, and every service of a test reaches them over SASL_SSL as a user of
-its own, with ACLs (RIGHTS). The tests' own clients stay on a PLAINTEXT listener, as a super user: what they
+its own, with ACLs (ACLS). The tests' own clients stay on a PLAINTEXT listener, as a super user: what they
 check is the services. With MILLSTREAM_TEST_BOOTSTRAP and MILLSTREAM_TEST_LOGIN, a file of client properties
 with bootstrap.servers, the same is done with a cluster that somebody else runs and has given these rights to.
 """
@@ -37,7 +37,7 @@ SERVERS = {"registry": "kafkastore.bootstrap.servers"}
 _ALL = (Operation.ALL,)
 _LOOK = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 # What each may do with the cluster. Topics, groups and transactional ids are the tests' to choose.
-RIGHTS: Mapping[str, tuple[Operation, ...]] = {
+ACLS: Mapping[str, tuple[Operation, ...]] = {
     "registry": (Operation.DESCRIBE,),
     "rest": (*_LOOK, Operation.CREATE, Operation.ALTER, Operation.ALTER_CONFIGS),
     "console": (*_LOOK, Operation.CREATE, Operation.ALTER_CONFIGS),
@@ -67,7 +67,7 @@ def session_broker(settings: Mapping[str, object], folder: Path) -> Iterator[Bro
         address = secured.broker.bootstrap_servers
         with Cluster(ClientConfig.of(address)) as cluster:
             admin = SecurityAdmin(cluster)
-            for user, operations in RIGHTS.items():
+            for user, operations in ACLS.items():
                 secured.add_user(user, _password(user))
                 admin.create_acls(_rights(user, operations))
         _secured[address] = secured

@@ -6,7 +6,7 @@ limit.
 
 from millstream.wire.topic_partition import TopicPartition
 
-MOST = 10_000  # the oldest go first
+MAX_FOLDERS = 10_000  # the oldest go first
 
 
 class PreferredFolders:
@@ -17,7 +17,7 @@ class PreferredFolders:
         """The last word counts."""
         self.forget(key)
         self._folders[key] = folder
-        if len(self._folders) > MOST:
+        if len(self._folders) > MAX_FOLDERS:
             self.forget(next(iter(self._folders)))
 
     def forget(self, key: TopicPartition) -> None:

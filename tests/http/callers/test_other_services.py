@@ -118,7 +118,7 @@ def connectors_of_callers(monkeypatch: pytest.MonkeyPatch, more: dict[str, str])
     assert login.certificates is not None
     token = Sasl("SCRAM-SHA-512", "token-id", "hmac", delegated=True)
     monkeypatch.setattr(login.certificates, "user", lambda _: "carol")
-    monkeypatch.setattr(login.certificates, "log_in", lambda *_: (token, RIGHTS["editor"]))
+    monkeypatch.setattr(login.certificates, "log_in", lambda *_: (token, OPERATIONS["editor"]))
     app = sql_app(service, login)
 
     async def with_certificate(scope: Any, receive: Any, send: Any) -> None:
