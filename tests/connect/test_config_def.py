@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import Request
 
 from millstream.connect.config.config_def import (
     REQUIRED,
@@ -13,7 +14,10 @@ from millstream.connect.config.config_def import (
     ValidList,
     ValidString,
 )
+from millstream.connect.config.connector_config import SINK_CONFIG, check_sink
 from millstream.connect.config.java_regex import ValidRegex, compile_regex
+from millstream.connect.rest.responses import body_of
+from millstream.http.errors import HttpError
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Type
 
@@ -83,6 +87,30 @@ def test_validate_names_everything_that_is_wrong() -> None:
 )
 def test_patterns_of_java(pattern: str, text: str, matches: bool) -> None:
     assert (compile_regex(pattern).fullmatch(text) is not None) is matches
+
+
+@pytest.mark.parametrize("pattern", ["(" * 5000 + ")" * 5000, "a{99999999999999999999}", "("])
+def test_what_cannot_be_compiled_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="Invalid regex"):
+        ValidRegex()("regex", pattern)
+
+
+def test_dead_letters_beside_an_expression_that_is_none() -> None:
+    settings = {"topics.regex": "(", "errors.deadletterqueue.topic.name": "letters"}
+    found = SINK_CONFIG.validate(settings)
+    check_sink(settings, found)
+    assert [len(found[name].errors) for name in ("topics", "topics.regex")] == [0, 1]
+
+
+async def test_a_body_that_is_nested_too_deeply_is_refused() -> None:
+    body = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    with pytest.raises(HttpError) as refused:
+        await body_of(Request({"type": "http", "headers": []}, receive))
+    assert refused.value.status == 400
 
 
 def test_a_class_that_is_not_there_is_refused() -> None:

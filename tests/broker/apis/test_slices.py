@@ -181,6 +181,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         "super.users": "User:ANONYMOUS",
         "delegation.token.secret.key": "secret",
         "millstream.metrics.listener": "127.0.0.1:0",
+        "millstream.audit.log": f"file:{tmp_path / 'audit.log'}",
     }
     broker = Broker(BrokerSettings(settings))
     await broker.start()

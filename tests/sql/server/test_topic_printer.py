@@ -55,6 +55,10 @@ def test_nothing_and_everything() -> None:
     ]
 
 
+def test_what_is_nested_very_deeply_is_text() -> None:
+    assert printed((None, b"[" * 100_000 + b"]" * 100_000))[1] == "Value format: KAFKA_STRING"
+
+
 def test_the_limit_counts_records() -> None:
     assert len(printed((b"a", b"x"), (b"b", b"y"), (b"c", b"z"), limit=2)) == 4
 

@@ -38,7 +38,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
 )
 from millstream.broker.coordinators.runtime import committed_within, coordinator_error
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect, distinct
+from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, collect, distinct
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 
@@ -70,9 +70,25 @@ class ConsumerGroupsApi:
     def heartbeat(self, call: Call) -> Any:
         """Answers at once unless the log has to be flushed or replicated first, partitions change hands, or a
         regular expression has to be matched with the topics."""
+        if (
+            self.broker.authorizer is not None
+            and len(call.request.subscribed_topic_names or ()) > ELEMENTS_PER_SLICE
+        ):
+            return self._many_names(call)
+        return self._after_rights(call, None)
+
+    async def _many_names(self, call: Call) -> Any:
+        names = await call.in_slices(distinct(call.request.subscribed_topic_names))
+        answer = self._after_rights(call, await call.in_slices(self._first_refused(call, names)))
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    def _after_rights(self, call: Call, refused: KafkaError | None) -> Any:
+        """`refused`: what has been found out about very many topics."""
         try:
             self._check_enabled()
             self._check_authorized(call)
+            if refused is not None:
+                raise refused
             request = self._request(call)
             patterns = self.groups.unresolved_patterns(call.request.group_id, request)
         except KafkaError as error:
@@ -181,9 +197,20 @@ class ConsumerGroupsApi:
             return
         if not may(authorizer, call, READ, GROUP, call.request.group_id):
             raise KafkaError(ErrorCode.group_authorization_failed)
-        for topic in call.request.subscribed_topic_names or ():
-            if not may(authorizer, call, DESCRIBE, TOPIC, topic):
-                raise KafkaError(ErrorCode.topic_authorization_failed)
+        names = call.request.subscribed_topic_names or ()
+        if len(names) <= ELEMENTS_PER_SLICE:
+            for topic in names:
+                if not may(authorizer, call, DESCRIBE, TOPIC, topic):
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
+
+    def _first_refused(self, call: Call, names: Iterable[str]) -> Slices[KafkaError | None]:
+        authorizer = self.broker.authorizer
+        if may(authorizer, call, READ, GROUP, call.request.group_id, quiet=True):
+            for topic in names:
+                yield
+                if not may(authorizer, call, DESCRIBE, TOPIC, topic):
+                    return KafkaError(ErrorCode.topic_authorization_failed)
+        return None
 
     def _check_assignor(self, name: str | None) -> None:
         offered = [
@@ -216,7 +243,7 @@ class ConsumerGroupsApi:
             if not may(self.broker.authorizer, call, DESCRIBE, GROUP, group_id):
                 raise KafkaError(ErrorCode.group_authorization_failed)
             group = self.groups.consumer_group(group_id)
-            if not self._may_see_topics(call, group):
+            if not (yield from self._may_see_topics(call, group)):
                 raise KafkaError(
                     ErrorCode.topic_authorization_failed,
                     "The described group uses topics that the client may not describe.",
@@ -251,17 +278,21 @@ class ConsumerGroupsApi:
             authorized_operations=operations,
         )
 
-    def _may_see_topics(self, call: Call, group: ConsumerGroup) -> bool:
+    def _may_see_topics(self, call: Call, group: ConsumerGroup) -> Slices[bool]:
         """All topics that members have or will have."""
         authorizer = self.broker.authorizer
         if authorizer is None:
             return True
         ids: set[UUID] = set()
-        for member in group.members.values():
+        for member in list(group.members.values()):
             ids.update(member.assigned, member.revoking, group.target(member.member_id))
+            yield
         name_of = self.groups.consumer_groups.topics.name_of
-        names = {name for name in map(name_of, ids) if name is not None}
-        return all(may(authorizer, call, DESCRIBE, TOPIC, name) for name in names)
+        for name in map(name_of, ids):
+            if name is not None and not may(authorizer, call, DESCRIBE, TOPIC, name):
+                return False
+            yield
+        return True
 
     def _member(self, call: Call, group: ConsumerGroup, member: ConsumerMember) -> Any:
         value = member.value

@@ -86,25 +86,28 @@ def _name(kind: Any, number: int) -> str:
 
 
 def _any(text: str | None) -> str:
-    return "<any>" if text is None else text
+    return "<any>" if text is None else text[:MAX_TEXT]
 
 
 def _configs(request: Any) -> Iterator[str]:
     """With the names of the settings that change."""
     for resource in request.resources:
         kind = CONFIG_TYPES.get(resource.resource_type, str(resource.resource_type))
-        names = ",".join(config.name for config in islice(resource.configs, MAX_RESOURCES))
+        names = ",".join(config.name[:MAX_TEXT] for config in islice(resource.configs, MAX_RESOURCES))
         yield f"{kind}:{resource.resource_name} {names}".rstrip()
 
 
 def _quotas(request: Any) -> Iterator[str]:
     for entry in request.entries:
-        entity = ",".join(f"{part.entity_type}={_default(part.entity_name)}" for part in entry.entity)
-        yield f"{entity} {','.join(op.key for op in entry.ops)}"
+        entity = ",".join(
+            f"{_any(part.entity_type)}={_default(part.entity_name)}"
+            for part in islice(entry.entity, MAX_RESOURCES)
+        )
+        yield f"{entity} {','.join(_any(op.key) for op in islice(entry.ops, MAX_RESOURCES))}"
 
 
 def _default(name: str | None) -> str:
-    return "<default>" if name is None else name
+    return "<default>" if name is None else name[:MAX_TEXT]
 
 
 def _scram(request: Any) -> Iterator[str]:

@@ -358,6 +358,7 @@ def check_sink(settings: Mapping[str, Any], found: dict[str, ConfigValue]) -> No
     """The rules for topics that concern several settings. Adds to `found`."""
     topics, regex = _text(settings, "topics"), _text(settings, "topics.regex")
     dead_letters = _text(settings, "errors.deadletterqueue.topic.name")
+    is_sound = not found["topics.regex"].errors
 
     def refuse(message: str, *names: str) -> None:
         for name in names:
@@ -378,7 +379,7 @@ def check_sink(settings: Mapping[str, Any], found: dict[str, ConfigValue]) -> No
             f"('topics=[{names}]') consumed by the connector",
             "topics",
         )
-    if dead_letters and regex and compile_regex(regex).fullmatch(dead_letters):
+    if dead_letters and regex and is_sound and compile_regex(regex).fullmatch(dead_letters):
         refuse(
             f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
             f"('topics.regex={regex}') consumed by the connector",

@@ -65,7 +65,10 @@ def compile_regex(pattern: str) -> re.Pattern[str]:
             depth = 0
         return part.group()
 
-    return re.compile(_PART.sub(translated, pattern), re.ASCII)
+    try:
+        return re.compile(_PART.sub(translated, pattern), re.ASCII)
+    except (RecursionError, OverflowError):
+        raise re.error("it is nested too deeply, or repeats too often") from None
 
 
 def _set_of(part: re.Match[str], *, inside: bool) -> str:

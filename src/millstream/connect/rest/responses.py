@@ -51,7 +51,7 @@ async def call(request: Request, act: Callable[[Herder], Result]) -> Result:
 async def body_of(request: Request) -> Any:
     try:
         return json.loads(await request.body())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HttpError(400, 400, f"Bad request: the body is not JSON: {error}") from None
 
 

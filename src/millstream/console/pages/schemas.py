@@ -30,7 +30,7 @@ def pretty(text: str, schema_type: str) -> str:
         return text
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -8,7 +8,6 @@ here as in every other server.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from prometheus_client.core import Metric
 
 from millstream.client import Admin, Cluster
 from millstream.http.metrics import gauge
+from millstream.patterns import compile_pattern
 from millstream.serdes.client import RegistryUnreachable, SchemaRegistry
 from millstream.sql import catalog_json, statements
 from millstream.sql.batch.client import BatchQueries, spark_options
@@ -365,12 +365,14 @@ class SqlService:
         return {command_id: status["status"] for command_id, status in self._statuses.items()}
 
     def terminate_cluster(self, topics: list[str]) -> None:
-        """Stops every query and deletes what the service has made in the cluster."""
+        """Stops every query and deletes what the service has made in the cluster: of the topics that its
+        queries write, those that one of these expressions matches. InvalidPattern before anything is done."""
+        wanted = [compile_pattern(pattern) for pattern in topics]
         self.status = "TERMINATING"
         sinks = {source.topic for source in self.catalog.sources.values() if source.by_query}
         for query_id in list(self.catalog.queries):
             self.persistent.remove(query_id)
-        chosen = [topic for topic in sinks if any(re.fullmatch(pattern, topic) for pattern in topics)]
+        chosen = [topic for topic in sinks if any(each.fullmatch(topic) for each in wanted)]
         names = [*chosen, *([self.commands.name] if self.commands is not None else [])]
         with self._lock:
             Admin(self._cluster).delete_topics(names)

@@ -43,7 +43,10 @@ def _number(size: int, code: str) -> Reader:
 
 def _json(data: bytes) -> str:
     text = data.decode()
-    json.loads(text)
+    try:
+        json.loads(text)
+    except RecursionError:  # nested more deeply than Python goes; a text then
+        raise ValueError("nested too deeply") from None
     return text
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from millstream.http.cluster_authentication import caller_of
+from millstream.patterns import InvalidPattern
 from millstream.sql.errors import SqlError
 from millstream.sql.server.entities import generic_error
 from millstream.sql.server.peers import authorization
 from millstream.sql.server.routes.requests import (
     ApiError,
     answer,
+    bad_request,
     body_of,
     in_thread,
     map_of,
@@ -19,6 +21,8 @@ from millstream.sql.server.routes.requests import (
     service_of,
     text_of,
 )
+
+MAX_EXPRESSIONS = 1000  # of topics that go with the service
 
 router = APIRouter()
 
@@ -49,8 +53,15 @@ def _login_of(request: Request) -> str | None:
 async def terminate(request: Request) -> Response:
     body = await body_of(request)
     topics = body.get("deleteTopicList") or []
+    if not isinstance(topics, list) or not all(isinstance(one, str) for one in topics):
+        raise bad_request("deleteTopicList has to be a list of expressions")
+    if len(topics) > MAX_EXPRESSIONS:
+        raise bad_request(f"deleteTopicList has more than {MAX_EXPRESSIONS} expressions")
     service = service_of(request)
-    await in_thread(lambda: service.terminate_cluster([str(one) for one in topics]))
+    try:
+        await in_thread(lambda: service.terminate_cluster(topics))
+    except InvalidPattern as error:
+        raise bad_request(f"Invalid pattern in deleteTopicList: {error}") from None
     return answer({"@type": "currentStatus", "commandStatus": {"status": "SUCCESS"}, "warnings": []})
 
 
