@@ -3,8 +3,8 @@
 Runs the topologies of tests/interop/streams-java in Kafka's TopologyTestDriver and writes vectors/*.json.gz.
 With a pattern only the topologies whose names match are run and replaced.
 
-`python tests/streams/record.py --plans 1000 50` adds the random topologies (`plans`) of 50 seeds, but for
-those that Kafka Streams refuses or fails with. To look for differences, record some hundreds and run
+`python tests/streams/record.py --plans 1000 50` adds the random topologies (`plan_maker`) of 50 seeds, but
+for those that Kafka Streams refuses or fails with. To look for differences, record some hundreds and run
 `pytest tests/streams/test_vectors.py -k plan_`; what is found and mended is worth keeping.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.streams.plans import plan
+from tests.streams.plan_maker import plan
 
 FOLDER = Path(__file__).with_name("vectors")
 JAVA = Path(__file__).parents[1] / "interop" / "streams-java"

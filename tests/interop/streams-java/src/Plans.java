@@ -57,8 +57,8 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
 
 /**
- * Topologies as data: a list of steps, each an operation on earlier results. tests/streams/plans.py makes them up and
- * builds the same ones. Keys and values are text, results are cut to 24 characters.
+ * Topologies as data: a list of steps, each an operation on earlier results. tests/streams/plans.py builds the same ones,
+ * plan_maker.py makes them up. Keys and values are text, results are cut to 24 characters.
  */
 @SuppressWarnings({"unchecked", "rawtypes"})
 final class Plans {
