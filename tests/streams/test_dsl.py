@@ -222,6 +222,9 @@ def test_versioned_tables_are_refused_where_kafka_streams_refuses_them() -> None
         builder.stream("s").join(builder.table("plain"), lambda x, y: x, grace=5)
     with pytest.raises(ValueError, match="needs a name"):
         Materialized(history=5)
+    builder.stream("orders").join(table, _three, grace=1001).to("out")
+    with pytest.raises(TopologyError, match=r"rows keeps its history for 1000 ms: too short .* 1001 ms"):
+        builder.build()
 
 
 def test_names_that_were_made_up_can_be_refused() -> None:

@@ -52,7 +52,13 @@ def _content(store: Any) -> Any:
         return {key: store.versions(key, 0, FOREVER) for key, _, _ in store._all()}
     if kind == "join-buffer":
         return store._order, store._rows
-    return [store.pop()._replace(context=None) for _ in range(len(store))]
+    return [_popped(store)._replace(context=None) for _ in range(len(store))]
+
+
+def _popped(store: Any) -> Any:
+    row = store.first()
+    store.remove_first()
+    return row
 
 
 @pytest.mark.parametrize("name", WITH_STORES)
@@ -313,7 +319,7 @@ def test_a_buffer_is_restored_in_pieces(tmp_path: Path, on_disk: bool) -> None:
     for number, key in enumerate((b"a", b"b", b"c")):
         store.put(number, key, (f"old {number}", None), number, (), None)
     pieces.append(store.drain())
-    store.pop()
+    store.remove_first()
     store.put(1, b"b", ("a longer new value", None), 5, (), None)
     pieces.append(store.drain())
     folder = StoreFolder(tmp_path, size=16 << 20)
@@ -321,7 +327,7 @@ def test_a_buffer_is_restored_in_pieces(tmp_path: Path, on_disk: bool) -> None:
     for piece in pieces:
         again.restore(piece)
     assert (len(again), again.bytes_held, again.least_time()) == (2, store.bytes_held, 1)
-    assert [again.pop()[:2] for _ in range(2)] == [(b"b", "a longer new value"), (b"c", "old 2")]
+    assert [_popped(again)[:2] for _ in range(2)] == [(b"b", "a longer new value"), (b"c", "old 2")]
     folder.close()
 
 

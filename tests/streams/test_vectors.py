@@ -136,4 +136,15 @@ def test_describe_is_kafka_streams(name: str) -> None:
         pytest.xfail("the text holds the address of a Java object there")
     builder = StreamsBuilder()
     BUILDS[name](builder)
-    assert builder.build(CONFIGS.get(name)).describe() == VECTORS[name]["describe"]
+    ours, theirs = builder.build(CONFIGS.get(name)).describe(), VECTORS[name]["describe"]
+    if "plan" in VECTORS[name]:
+        # Where paths part and meet again, the order of arrows is left to the hashes of names there.
+        ours, theirs = _sorted_arrows(ours), _sorted_arrows(theirs)
+    assert ours == theirs
+
+
+def _sorted_arrows(text: str) -> str:
+    return "\n".join(
+        " ".join(sorted(line.replace(",", " ").split())) if "--" in line else line
+        for line in text.splitlines()
+    )

@@ -55,6 +55,43 @@ class _Queued(NamedTuple):
     record: RawRecord
 
 
+class _Turns:
+    """Topics with records that wait, by the timestamp of the first one: a heap that moves its elements as
+    java.util.PriorityQueue does, because that decides in Kafka's driver which of equal ones is next."""
+
+    def __init__(self, queues: dict[str, deque[_Queued]]) -> None:
+        self._queues = queues
+        self.topics: list[str] = []
+
+    def _time(self, topic: str) -> int:
+        return self._queues[topic][0].record.timestamp
+
+    def add(self, topic: str) -> None:
+        """From the end upwards, past all that are later."""
+        heap, time, at = self.topics, self._time(topic), len(self.topics)
+        heap.append(topic)
+        while at > 0 and time < self._time(heap[(at - 1) // 2]):
+            heap[at] = heap[(at - 1) // 2]
+            at = (at - 1) // 2
+        heap[at] = topic
+
+    def pop(self) -> str:
+        """The first; the last one takes its place and moves down, past all that are earlier."""
+        heap = self.topics
+        first, last = heap[0], heap.pop()
+        if heap:
+            at, child = 0, 1
+            while child < len(heap):
+                if child + 1 < len(heap) and self._time(heap[child]) > self._time(heap[child + 1]):
+                    child += 1
+                if self._time(last) <= self._time(heap[child]):
+                    break
+                heap[at] = heap[child]
+                at, child = child, 2 * child + 1
+            heap[at] = last
+        return first
+
+
 class TopologyTestDriver:
     """start    the wall clock at the beginning, in milliseconds; now, unless given
     config   settings of the application
@@ -81,7 +118,7 @@ class TopologyTestDriver:
         self._written: dict[str, deque[RawRecord]] = {}
         self._queues: dict[str, deque[_Queued]] = {}
         self._offsets: dict[str, int] = {}
-        self._turn: list[str] = []
+        self._turn = _Turns(self._queues)
         groups = topology.sub_topologies()
         settings: dict[str, Any] = {
             "application": application,
@@ -218,17 +255,16 @@ class TopologyTestDriver:
         queue = self._queues.setdefault(topic, deque())
         queue.append(_Queued(offset, record))
         if len(queue) == 1:
-            self._turn.append(topic)
+            self._turn.add(topic)
 
     def _run(self) -> None:
-        """The record with the least timestamp first; of equals, the topic that has waited longest."""
-        while self._turn:
-            topic = min(self._turn, key=lambda name: self._queues[name][0].record.timestamp)
-            self._turn.remove(topic)
+        """The record with the least timestamp first; of equals, the one that Kafka's driver takes."""
+        while self._turn.topics:
+            topic = self._turn.pop()
             queue = self._queues[topic]
             offset, record = queue.popleft()
             if queue:
-                self._turn.append(topic)
+                self._turn.add(topic)
             node = self.topology.source_of(self._task._short(topic))
             task = self._global if node and self.topology.is_global_source(node) else self._task
             task.deliver(topic, 0, offset, *record)

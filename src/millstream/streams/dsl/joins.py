@@ -70,11 +70,22 @@ def join(
         topology.add_operator(node.name, operator, *node.parent_names)
         topology.connect(node.name, *stores)
         if buffer is not None:
+            _check_history(topology, stores, buffer.retention)
             topology.add_store(buffer, node.name)
 
     plan = stream._plan
     node = plan.add(PlanNode(name, write, wants_nulls=join_type == "left"), stream._node)
     return KStream(plan, stream._defaults, name, node, sources, key_serde or stream._key, None)
+
+
+def _check_history(topology: Topology, stores: list[str], grace: int) -> None:
+    """A row that a record waits for has to be there still when it has waited."""
+    for store in stores:
+        history = topology.stores[store].retention
+        if history < grace:
+            raise TopologyError(
+                f"{store} keeps its history for {history} ms: too short for a grace of {grace} ms"
+            )
 
 
 def _with_global(

@@ -101,7 +101,8 @@ class TimeWindowedKStream(Generic[K, V]):
     def count(
         self, *, name: str | None = None, materialized: Materialized | str | None = None
     ) -> KTable[Windowed, int]:
-        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized, counting=True)
+        counting = not isinstance(self._windows, SlidingWindows)
+        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized, counting=counting)
         return self._to_table(name, store, kept, LONG, int, count_one)
 
     def reduce(

@@ -188,6 +188,8 @@ class _Lonely:
                     open_left = True
                 else:
                     open_right = True
+                if open_left and open_right and len(values) > 1:
+                    break  # the next one has the same time
                 continue
             key = self._waiting.decode(encoded_key)
             for value in values:

@@ -78,14 +78,17 @@ class Suppress:
         clock = clock_of(task, self)
 
         def send_first() -> None:
-            row = buffer.pop()
-            if row.new is None and by_window:
-                return
-            origin, task.origin = task.origin, row.context
+            # It is held until it was sent: who looks the key up meanwhile finds what was sent before.
+            row = buffer.first()
             try:
-                forward(buffer.decode(row.key), (row.new, row.old), row.timestamp, row.headers)
+                if row.new is not None or not by_window:
+                    origin, task.origin = task.origin, row.context
+                    try:
+                        forward(buffer.decode(row.key), (row.new, row.old), row.timestamp, row.headers)
+                    finally:
+                        task.origin = origin
             finally:
-                task.origin = origin
+                buffer.remove_first()
 
         def over() -> bool:
             return (records is not None and len(buffer) > records) or (

@@ -70,14 +70,17 @@ class MemorySuppressBuffer(_Memory):
     def least_time(self) -> int | None:
         return self._order[0][0] if self._order else None
 
-    def pop(self) -> Buffered:
+    def first(self) -> Buffered:
         """The row that may leave first, its values as objects again."""
+        _, row = self._rows[self._order[0][1]]
+        return row._replace(new=self._read(row.new), old=self._read(row.old))
+
+    def remove_first(self) -> None:
         _, key = heapq.heappop(self._order)
         _, row = self._rows.pop(key)
         self.bytes_held -= row.size
         if self._logged:
             self._dirty[key] = row.timestamp
-        return row._replace(new=self._read(row.new), old=self._read(row.old))
 
     def drain(self) -> list[LogRecord]:
         times = {key: time for time, key in self._order}

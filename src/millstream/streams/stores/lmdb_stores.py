@@ -305,9 +305,9 @@ class LmdbSessionStore(_Lmdb):
         for row_key, raw in self.rows.range(None, None):
             key, start, end = split_session_key(row_key)
             if earliest_end <= end <= latest_end:
-                found.append((end, key, start, raw))
+                found.append((end, start, key, raw))
         found.sort(key=lambda row: row[:3])
-        return [(key, start, end, self._read(raw)) for end, key, start, raw in found]
+        return [(key, start, end, self._read(raw)) for end, start, key, raw in found]
 
     def scan(
         self, first_key: bytes | None, last_key: bytes | None, earliest_end: int, latest_start: int

@@ -280,12 +280,12 @@ class MemorySessionStore(_Memory):
 
     def find_all(self, earliest_end: int, latest_end: int) -> list[tuple[bytes, int, int, Any]]:
         found = sorted(
-            (end, key, start)
+            (end, start, key)
             for key, sessions in self._rows.items()
             for end, start in sessions
             if earliest_end <= end <= latest_end
         )
-        return [(key, start, end, self._open(self._rows[key][end, start])) for end, key, start in found]
+        return [(key, start, end, self._open(self._rows[key][end, start])) for end, start, key in found]
 
     def scan(
         self, first_key: bytes | None, last_key: bytes | None, earliest_end: int, latest_start: int
