@@ -5,8 +5,13 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
+
 from millstream.sql.processing_log import QueryLog, processing_log, stream_over_it
+from millstream.sql.recipes import Recipe
 from millstream.sql.row_functions import no_log
+from millstream.streams.task import Errors
+from millstream.testing.topology import TopologyTestDriver
 from tests.sql.playing import Played
 
 
@@ -60,3 +65,29 @@ def test_the_stream_over_it_reads_every_entry() -> None:
         ("Error computing filter: A: no", None),
         (None, "orders"),
     ]
+
+
+@pytest.mark.parametrize("select", ["K, T", "K, T, ROWPARTITION AS P"])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("ksql.fail.on.deserialization.error", b"{"),
+        ("ksql.timestamp.throw.on.invalid", b'{"t": -5}'),
+    ],
+)
+def test_settings_that_end_a_query_at_its_first_bad_record(select: str, setting: str, value: bytes) -> None:
+    made = Played(
+        "CREATE STREAM s (k STRING KEY, t BIGINT) WITH (kafka_topic='s', value_format='JSON'"
+        + (", timestamp='t');" if "timestamp" in setting else ");")
+    )
+    statement = f"CREATE STREAM o AS SELECT {select} FROM s;"
+    for settings in ({}, {setting: "false"}, {setting: "true"}):
+        query = Recipe(statement, made.catalog, settings).query()
+        driver = TopologyTestDriver(query.topology(), start=0, errors=Errors(reading="continue"))
+        if settings.get(setting) == "true":
+            with pytest.raises(Exception, match=f"{setting} is true, and a record of s has this error"):
+                driver.pipe_raw("s", b"k", value, 0)
+            continue
+        driver.pipe_raw("s", b"k", value, 0)
+        driver.pipe_raw("s", b"k", b'{"t": 5}', 0)
+        assert len(driver.read_raw("O")) == 1

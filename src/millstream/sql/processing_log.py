@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.client import ClientConfig, Cluster, Producer
+from millstream.sql.errors import EvaluationError
 from millstream.sql.row_functions import Log, no_log
 from millstream.wire.errors import KafkaError
 from millstream.wire.records import Record
@@ -26,6 +27,10 @@ from millstream.wire.records import Record
 log = logging.getLogger("millstream.sql")
 
 ROWS = "ksql.logging.processing.rows.include"
+_FATAL = {
+    "deserialization": "ksql.fail.on.deserialization.error",
+    "timestamp": "ksql.timestamp.throw.on.invalid",
+}
 _STEPS = {
     "deserialization": "KsqlTopic.Source.deserializer",
     "timestamp": "KsqlTopic.Source",
@@ -43,6 +48,20 @@ def processing_log(
         return no_log
     writer = _writer(client.bootstrap if hasattr(client, "bootstrap") else str(client), client, topic)
     return QueryLog(writer.put, query_id, rows=str(settings.get(ROWS, "")).lower() == "true")
+
+
+def failing(log: Log, settings: Mapping[str, Any]) -> Log:
+    """The same log, which ends the query where the settings want no record to be left out."""
+    fatal = {what for what, name in _FATAL.items() if str(settings.get(name, "")).lower() == "true"}
+    if not fatal:
+        return log
+
+    def log_and_fail(what: str, text: str, error: Exception, row: Any) -> None:
+        log(what, text, error, row)
+        if what in fatal:
+            raise EvaluationError(f"{_FATAL[what]} is true, and a record of {text} has this error: {error}")
+
+    return log_and_fail
 
 
 class QueryLog:

@@ -19,7 +19,7 @@ from millstream.sql.engine import PersistentQuery, apply
 from millstream.sql.environment import Environment
 from millstream.sql.functions.loading import load_functions
 from millstream.sql.parser import parse_one
-from millstream.sql.processing_log import QueryLog, processing_log
+from millstream.sql.processing_log import QueryLog, failing, processing_log
 from millstream.streams.topology import Topology
 
 log = logging.getLogger("millstream.sql")
@@ -44,7 +44,11 @@ class Recipe:
     def query(self) -> PersistentQuery:
         sink = processing_log(self.client, self.log_topic, self.settings)
         outcome = apply(
-            parse_one(self.statement), self.catalog, self.environment(), number=self.number, log=sink
+            parse_one(self.statement),
+            self.catalog,
+            self.environment(),
+            number=self.number,
+            log=failing(sink, self.settings),
         )
         if outcome.query is None:
             raise ValueError(f"this statement starts no query: {self.statement}")

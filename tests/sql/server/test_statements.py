@@ -110,15 +110,6 @@ def test_errors_have_ksqldbs_shape(sql: RunningSql, name: str) -> None:
     )
 
 
-def test_statements_before_a_wrong_one_hold(sql: RunningSql, name: str) -> None:
-    sql.refused(
-        f"CREATE STREAM {name} (A INT) WITH (kafka_topic='{name}', value_format='JSON', partitions=1); "
-        "NONSENSE;"
-    )
-    (listed,) = sql.ksql("LIST STREAMS;")
-    assert name in [one["name"] for one in listed["streams"]]
-
-
 def test_functions_properties_types_and_variables(sql: RunningSql, name: str) -> None:
     (functions,) = sql.ksql("SHOW FUNCTIONS;")
     assert {"name": "SUBSTRING", "type": "SCALAR"}.items() <= next(

@@ -80,6 +80,9 @@ KEYS: dict[str, ServiceConfigKey] = {
     "ksql.fail.on.deserialization.error": ServiceConfigKey(
         BOOLEAN, "false", "Whether a record that cannot be read ends its query."
     ),
+    "ksql.timestamp.throw.on.invalid": ServiceConfigKey(
+        BOOLEAN, "false", "Whether a record whose TIMESTAMP column has no valid time ends its query."
+    ),
     "ksql.insert.into.values.enabled": ServiceConfigKey(BOOLEAN, "true", "Whether INSERT VALUES is allowed."),
     "ksql.pull.queries.enable": ServiceConfigKey(BOOLEAN, "true", "Whether pull queries are allowed."),
     "ksql.query.pull.table.scan.enabled": ServiceConfigKey(
