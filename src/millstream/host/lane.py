@@ -28,7 +28,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from millstream.client import ClientConfig, Cluster
@@ -44,7 +44,7 @@ from millstream.host.ownership import Claim, LaneTransactions
 from millstream.host.progress import Markers
 from millstream.host.shared import OF_THIS_PROCESS
 from millstream.host.turns import TurnThreads
-from millstream.host.unit import OpenUnit, Unit, UnitId, standby_name
+from millstream.host.unit import OpenUnit, Unit, UnitId, UnitStatus, standby_name
 from millstream.host.waiting import WaitingUnit
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -92,6 +92,8 @@ class _Running:
     unit: Unit
     client: ClientConfig
     busy: bool = False
+    reported: UnitStatus | None = None
+    """What the planner knows of it: units that do nothing send nothing."""
 
 
 class Lane:
@@ -425,8 +427,14 @@ class Lane:
         now = time.monotonic()
         if self._units and now >= self._next_status:
             self._next_status = now + STATUS_EVERY
-            status = [[unit_id, asdict(running.unit.status)] for unit_id, running in self._units.items()]
-            self._link.send({"status": status})
+            status = []
+            for unit_id, running in self._units.items():
+                now_is = running.unit.status
+                if now_is != running.reported:
+                    running.reported = replace(now_is, metrics=dict(now_is.metrics))
+                    status.append([unit_id, asdict(now_is)])
+            if status:
+                self._link.send({"status": status})
             beside = self._threads.longest()
             if beside is not None and beside[1] > self._unit_timeout:
                 self._forget(beside[0])
