@@ -276,7 +276,7 @@ class FileStreamSinkTask(SinkTask):
             return
         begin = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(lines.encode())
+            self._file.write(lines.encode("utf-8", "replace"))  # half a surrogate is ?, as in Java
             self._file.flush()
         except OSError as error:
             # What a full disk has taken goes again, so that a later try does not write it twice.
