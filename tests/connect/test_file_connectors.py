@@ -118,3 +118,15 @@ def test_a_sink_whose_disk_is_full_writes_each_line_once(tmp_path: Path) -> None
     again.open({partition: "7"})
     again.stop()
     assert file.read_text() == "line 0\n"
+
+
+def test_a_sink_writes_values_of_any_kind(tmp_path: Path) -> None:
+    """As Java's `toString` has them; what UTF-8 has no bytes for is a question mark."""
+    file, place = tmp_path / "out", TopicPartition("t", 0)
+    task = FileStreamSinkTask()
+    task.start({"file": str(file)}, SinkContext(lambda _record, _error: None, lambda: None))
+    task.open({place: ""})
+    values: list[Any] = ["ä", None, 5, True, {"a": [1, None]}, "half \ud83d of one"]
+    task.put([SinkRecord(topic="t", partition=0, offset=n, value=one) for n, one in enumerate(values)])
+    task.stop()
+    assert file.read_bytes() == "ä\nnull\n5\ntrue\n{a=[1, null]}\nhalf ? of one\n".encode()

@@ -18,6 +18,7 @@ from millstream.host.driver import connect
 from millstream.host.link import Link, LinkClosed
 from millstream.host.local import LocalHost
 from millstream.host.metrics import MetricsPage, render
+from millstream.host.planner_server import HostSettings
 from millstream.host.unit import Application, LaneContext, UnitId, UnitState, UnitStatus
 from millstream.wire.topic_partition import TopicPartition
 from tests.support.waiting import wait_until
@@ -206,3 +207,57 @@ def test_metrics_of_units(far: Far) -> None:
     assert 'millstream_host_unit_lag_records{application="app",unit="a"} 3' in text
     assert 'millstream_host_unit_state_bytes{application="app",unit="a"} 11' in text
     assert "millstream_host_lanes 2" in text
+
+
+def test_many_applications_are_asked_with_one_call(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    far.remote.add(application("a"))
+    far.remote.add(application("b", "c", id="other"))
+    far.local.add(application("d", id="of somebody else"))
+    sent = Link.send
+
+    def send(link: Link, message: dict[str, Any]) -> None:
+        if link is far.links[0] and "call" in message:
+            calls.append(message["call"])
+        sent(link, message)
+
+    monkeypatch.setattr(Link, "send", send)
+    found = far.remote.states_of(["app", "other", "of somebody else", "none"])
+    assert {one: set(states) for one, states in found.items()} == {
+        "app": {"a"},
+        "other": {"b", "c"},
+        "of somebody else": set(),
+        "none": set(),
+    }
+    assert calls == ["states_of"]
+
+
+def test_a_unit_that_does_nothing_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when it has done something."""
+    units: dict[str, Idle] = {}
+    reported: list[str] = []
+
+    def open_unit(name: str, lane: LaneContext) -> Idle:
+        units[name] = Idle(name, lane)
+        return units[name]
+
+    monkeypatch.setattr("millstream.host.lane.STATUS_EVERY", 0.02)
+    host = LocalHost(HostSettings(lanes=1))
+    noted = host._note
+
+    def note(unit: Any, status: dict[str, Any]) -> None:
+        reported.append(unit[1])
+        noted(unit, status)
+
+    monkeypatch.setattr(host, "_note", note)
+    try:
+        host.add(Application("app", NOWHERE, open_unit, ("a", "b")))
+        wait_until(lambda: {"a", "b"} <= set(reported))
+        reported.clear()
+        units["b"].status.read += 1
+        wait_until(lambda: host.states("app")["b"].status.read == 8)
+        units["b"].status.metrics["more"] = 1.0
+        wait_until(lambda: host.states("app")["b"].status.metrics == {"more": 1.0})
+        assert (reported.count("a"), reported.count("b")) == (0, 2)
+    finally:
+        host.close()

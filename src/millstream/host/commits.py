@@ -17,7 +17,7 @@ from millstream.client import ClientConfig, Cluster
 from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.host.ownership import LaneTransactions
 from millstream.host.progress import Markers
-from millstream.host.unit import Unit, UnitId
+from millstream.host.unit import Unit, UnitId, UnitStatus
 
 MAX_TRANSACTIONS = 400
 
@@ -27,6 +27,8 @@ class RunningUnit:
     unit: Unit
     client: ClientConfig
     busy: bool = False
+    reported: UnitStatus | None = None
+    """What the planner knows of it: units that do nothing send nothing."""
 
 
 class LaneCommits:

@@ -60,6 +60,8 @@ class AnyHost(Protocol):
 
     def states(self, application: str) -> dict[str, UnitState]: ...
 
+    def states_of(self, applications: Iterable[str]) -> dict[str, dict[str, UnitState]]: ...
+
 
 class ControlServer(CallServer):
     """Serves a host to other processes of this machine."""
@@ -93,15 +95,14 @@ class ControlServer(CallServer):
                 host.add(application, report)
             mine.add(application.id)
             return None
+        if name == "states_of":
+            found = host.states_of([one for one in arguments["applications"] if one in mine])
+            return {one: _all_packed(states) for one, states in found.items()}
         if arguments["application"] not in mine:
-            if name == "states":
-                return {}  # it has been removed, or is still to come
             raise ValueError(f"{arguments['application']} is not an application of this connection")
         if name == "remove":
             mine.discard(arguments["application"])
             return host.remove(**arguments)
-        if name == "states":
-            return {unit: _packed(state) for unit, state in host.states(**arguments).items()}
         if name not in ("set_units", "restart"):
             raise ValueError(f"{name} is no call")
         return getattr(host, name)(**arguments)
@@ -181,11 +182,16 @@ class RemoteHost:
 
     def states(self, application: str) -> dict[str, UnitState]:
         """Of what runs there: nothing of an application that was removed, or while the host is away."""
+        return self.states_of([application])[application]
+
+    def states_of(self, applications: Iterable[str]) -> dict[str, dict[str, UnitState]]:
+        """Of several with one call: whoever looks after fifty would wake the host fifty times."""
+        wanted = list(applications)
         try:
-            found = self._call("states", application=application)
+            found = self._call("states_of", applications=wanted)
         except HostGone:
-            return {}
-        return {name: _unpacked(state) for name, state in found.items()}
+            found = {}
+        return {one: {name: _unpacked(state) for name, state in found.get(one, {}).items()} for one in wanted}
 
     def close(self) -> None:
         """The host removes what was handed to it."""
@@ -274,6 +280,10 @@ class RemoteHost:
 
 def _packed(state: UnitState) -> list[Any]:
     return [*state._replace(status=asdict(state.status))]  # type: ignore[arg-type]
+
+
+def _all_packed(states: dict[str, UnitState]) -> dict[str, list[Any]]:
+    return {unit: _packed(state) for unit, state in states.items()}
 
 
 def _unpacked(packed: list[Any]) -> UnitState:

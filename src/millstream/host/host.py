@@ -163,6 +163,9 @@ class Host:
     def states(self, application: str) -> dict[str, UnitState]:
         return {} if self._server is None else self._server.states(application)
 
+    def states_of(self, applications: Iterable[str]) -> dict[str, dict[str, UnitState]]:
+        return {application: self.states(application) for application in applications}
+
     def close(self) -> None:
         """Without waiting for anybody's last commit longer than for the lanes' end."""
         with self._changing:

@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from millstream.client import ClientConfig, Cluster
@@ -366,8 +366,14 @@ class Lane:
         now = time.monotonic()
         if self._units and now >= self._next_status:
             self._next_status = now + STATUS_EVERY
-            status = [[unit_id, asdict(running.unit.status)] for unit_id, running in self._units.items()]
-            self._link.send({"status": status})
+            status = []
+            for unit_id, running in self._units.items():
+                now_is = running.unit.status
+                if now_is != running.reported:
+                    running.reported = replace(now_is, metrics=dict(now_is.metrics))
+                    status.append([unit_id, asdict(now_is)])
+            if status:
+                self._link.send({"status": status})
             beside = self._threads.longest()
             if beside is not None and beside[1] > self._unit_timeout:
                 self._forget(beside[0])

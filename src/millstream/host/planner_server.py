@@ -213,6 +213,9 @@ class PlannerServer:
         with self._lock:
             return {unit_id.name: self._state(unit_id) for unit_id in self._planner.unit_ids(application)}
 
+    def states_of(self, applications: Iterable[str]) -> dict[str, dict[str, UnitState]]:
+        return {application: self.states(application) for application in applications}
+
     def standby_states(self, application: str) -> dict[str, UnitState]:
         """Of each standby copy."""
         with self._lock:

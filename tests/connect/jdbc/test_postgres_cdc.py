@@ -125,7 +125,7 @@ def test_a_snapshot_and_then_changes(shop: Shop) -> None:
             ("r", {"id": 1, "name": "bell"}),
             ("r", {"id": 2, "name": "saddle"}),
         ]
-        assert [one.value.get("source").get("snapshot") for one in first] == ["true", "last"]
+        assert [one.value.get("source").get("snapshot") for one in first] == ["first", "last"]
         cdc.poll()
         shop.execute("INSERT INTO items VALUES (3, 'lamp')")
         shop.execute("UPDATE items SET name = 'horn' WHERE id = 1")
@@ -160,6 +160,24 @@ def test_a_snapshot_and_then_changes(shop: Shop) -> None:
     offset = dict(made.source_offset or {})
     assert made.source_partition == {"server": "cdc"}
     assert offset["lsn"] == source.get("lsn")
+
+
+def test_a_snapshot_says_where_tables_begin_and_end(shop: Shop) -> None:
+    for name, count in (("a_many", 4), ("b_one", 1), ("c_none", 0), ("d_many", 3), ("e_none", 0)):
+        shop.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        shop.execute(f"INSERT INTO {name} SELECT generate_series(1, {count})")
+    with shop.task(**{"snapshot.fetch.size": "2"}) as cdc:
+        found = [one.value.get("source") for one in cdc.take(8)]
+    assert [(one.get("table"), one.get("snapshot")) for one in found] == [
+        ("a_many", "first"),
+        ("a_many", "true"),
+        ("a_many", "true"),
+        ("a_many", "last_in_data_collection"),
+        ("b_one", "last_in_data_collection"),
+        ("d_many", "first_in_data_collection"),
+        ("d_many", "true"),
+        ("d_many", "last"),
+    ]
 
 
 def test_each_change_once_although_nothing_was_confirmed(shop: Shop) -> None:

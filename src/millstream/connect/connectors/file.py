@@ -14,7 +14,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from millstream.connect.api import (
@@ -127,30 +127,41 @@ class FileStreamSourceTask(SourceTask):
         start = 0
         held = self._held
         if b"\r" not in held:
-            # The usual file: one search for all lines.
+            # The usual file: one search for all lines, and one decoding if each byte is a character.
+            if held.isascii():
+                *texts, rest = held.decode("ascii").split("\n", wanted)
+                self._held = rest.encode("ascii")
+                return self._records(texts, map(len, texts))
             *whole, self._held = held.split(b"\n", wanted)
-            for line in whole:
-                self._position += len(line) + 1
-                records.append(self._record(line))
-            return records
+            return self._records((line.decode("utf-8", "replace") for line in whole), map(len, whole))
         while len(records) < wanted:
             end = _line_end(held, start)
             if end is None:
                 break
             stop, after = end
-            self._position += after - start
-            records.append(self._record(held[start:stop]))
+            self._position += after - stop - 1  # behind the line's text and one byte
+            records += self._records([held[start:stop].decode("utf-8", "replace")], [stop - start])
             start = after
         self._held = held[start:]
         return records
 
-    def _record(self, line: bytes) -> SourceRecord:
-        made = _new_record(SourceRecord)  # the constructor takes three times as long
-        made.topic, made.partition, made.timestamp, made.headers = self._topic, None, None, ()
-        made.key_schema = made.key = None
-        made.value_schema, made.value = _STRING, line.decode("utf-8", "replace")
-        made.source_partition, made.source_offset = self._partition, {"position": self._position}
-        return made
+    def _records(self, texts: Iterable[str], lengths: Iterable[int]) -> list[SourceRecord]:
+        """Of lines that each end with one more byte; `lengths` are in bytes."""
+        topic, partition, position = self._topic, self._partition, self._position
+        records = []
+        for text, length in zip(texts, lengths, strict=True):
+            position += length + 1
+            made = _new_record(SourceRecord)  # the constructor takes three times as long
+            made.topic = topic
+            made.partition = made.timestamp = made.key_schema = made.key = None
+            made.headers = ()
+            made.value_schema = _STRING
+            made.value = text
+            made.source_partition = partition
+            made.source_offset = {"position": position}
+            records.append(made)
+        self._position = position
+        return records
 
     def stop(self) -> None:
         if self._file is not None:
@@ -276,7 +287,7 @@ class FileStreamSinkTask(SinkTask):
             return
         begin = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(lines.encode())
+            self._file.write(lines.encode("utf-8", "replace"))  # half a surrogate is ?, as in Java
             self._file.flush()
         except OSError as error:
             # What a full disk has taken goes again, so that a later try does not write it twice.

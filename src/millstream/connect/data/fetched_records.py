@@ -7,6 +7,9 @@ portions never loads it. Both give the same records.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 from millstream.client.fetch import Fetched, visible_batches
 from millstream.wire.records import Record, iter_records
 
@@ -14,6 +17,7 @@ COMPILED_FROM = 200_000
 """Bytes of an answer: a few hundred to a few thousand records."""
 TimedRecord = tuple[Record, str]
 """A record, and whose its timestamp is."""
+_new = tuple.__new__
 _CREATE_TIME, _LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -43,15 +47,16 @@ def in_columns(fetched: Fetched, begin: int) -> list[TimedRecord]:
         assert chunk.key is not None and chunk.value is not None and chunk.headers is not None
         kind = _LOG_APPEND_TIME if chunk.append_time else _CREATE_TIME
         stamps = (chunk.timestamp.cast("int64").to_numpy() // 1000).tolist()
-        read = zip(
-            chunk.offset.to_pylist(), stamps, chunk.key.to_pylist(), chunk.value.to_pylist(), strict=True
-        )
-        if chunk.headers.null_count == len(chunk.headers) or not len(chunk.headers.flatten()):
-            found += [(Record(*fields), kind) for fields in read]
-            continue
-        headers = [
-            tuple((header["key"], header["value"]) for header in one or ())
-            for one in chunk.headers.to_pylist()
-        ]
-        found += [(Record(*fields, own), kind) for fields, own in zip(read, headers, strict=True)]
+        count = len(stamps)
+        headers: Iterable[tuple[tuple[str, bytes | None], ...]] = itertools.repeat((), count)
+        if chunk.headers.null_count != count and len(chunk.headers.flatten()):
+            headers = [
+                tuple((header["key"], header["value"]) for header in one or ())
+                for one in chunk.headers.to_pylist()
+            ]
+        keys = itertools.repeat(None, count) if chunk.key.null_count == count else chunk.key.to_pylist()
+        offsets = chunk.offset.to_numpy().tolist()
+        read = zip(offsets, stamps, keys, chunk.value.to_pylist(), headers, strict=True)
+        # Not by the constructor, which is a function of Python's around this one.
+        found += [(_new(Record, fields), kind) for fields in read]
     return found

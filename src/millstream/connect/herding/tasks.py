@@ -120,8 +120,11 @@ class Tasks:
         running.failures.pop(number, None)
         self._host.restart(self._application(name), str(number))
 
-    def states(self, name: str) -> dict[str, UnitState]:
-        return self._host.states(self._application(name)) if name in self._running else {}
+    def all_states(self) -> dict[str, dict[str, UnitState]]:
+        """Of each connector, asked at once."""
+        applications = {self._application(name): name for name in list(self._running)}
+        found = self._host.states_of(applications)
+        return {name: found.get(application, {}) for application, name in applications.items()}
 
     def restart_due(self, now: float) -> list[tuple[str, int]]:
         """Restart what has waited long enough."""

@@ -381,32 +381,34 @@ class Worker:
         if now < self._next_watch:
             return
         self._next_watch = now + WATCH_SECONDS
-        for name in self.tasks.names:
+        if not self.tasks.names:
+            return
+        for name, states in self.tasks.all_states().items():
             known = self._statuses.topics.get(name, {})
             self.writer.topics(
                 TopicUse(topic, name, number, int(time.time() * 1000))
-                for topic, number in self._topics(name).items()
+                for topic, number in _topics(states).items()
                 if topic not in known
             )
 
-    def _topics(self, name: str) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for unit, state in self.tasks.states(name).items():
-            for metric in state.status.metrics:
-                if metric.startswith(TOPIC_METRIC):
-                    found.setdefault(metric.removeprefix(TOPIC_METRIC), int(unit))
-        return found
-
     def metrics(self) -> dict[str, dict[int, Any]]:
         """What the tasks of this worker have done, by connector and number."""
+        try:
+            found = self.tasks.all_states()
+        except Exception as error:
+            log.warning("tasks cannot be asked: %s", error)
+            return {}
         return {
-            name: {int(unit): state.status for unit, state in self._states(name).items()}
-            for name in self.tasks.names
+            name: {int(unit): state.status for unit, state in states.items()}
+            for name, states in found.items()
         }
 
-    def _states(self, name: str) -> dict[str, UnitState]:
-        try:
-            return self.tasks.states(name)
-        except Exception as error:
-            log.warning("tasks of %s cannot be asked: %s", name, error)
-            return {}
+
+def _topics(states: Mapping[str, UnitState]) -> dict[str, int]:
+    """That tasks have used, each with the number of a task."""
+    found: dict[str, int] = {}
+    for unit, state in states.items():
+        for metric in state.status.metrics:
+            if metric.startswith(TOPIC_METRIC):
+                found.setdefault(metric.removeprefix(TOPIC_METRIC), int(unit))
+    return found

@@ -209,19 +209,24 @@ class Capture:
             database.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
         source = SourceInfo(lsn, lsn, None, int(database.now().timestamp() * 1_000_000), "true")
         last: list[SourceRecord] = []
-        for table in self._wanted_tables(database):
+        for order, table in enumerate(self._wanted_tables(database)):
+            begun = False
             for records in self._rows(database, table, source):
                 offset = self._position(source, snapshot=True)
                 for record in records:
                     record.source_partition, record.source_offset = self._partition, offset
+                if not begun:
+                    begun = True
+                    for record in last:  # of the table before; a table of one row has its first alone
+                        if _marker(record) != "first":
+                            _mark(record, "last_in_data_collection")
+                    _mark(records[0], "first" if order == 0 else "first_in_data_collection")
                 yield [*last, *records[:-1]]
                 last = records[-1:]
         database.execute("COMMIT")
         for record in last:
             # It says that the snapshot is complete.
-            about = record.value.get("source")
-            record.value.put("source", Struct(about.schema, list(about.values)))
-            record.value.get("source").put("snapshot", "last")
+            _mark(record, "last")
             self._stamp(record, source, snapshot=False)
         yield last
 
@@ -351,3 +356,15 @@ class Capture:
 def _unknown(name: str) -> Column:
     """A column that the table had when the change was made, and has no more."""
     return Column(name, Kind.STRING, native="text")
+
+
+def _marker(record: SourceRecord) -> str:
+    return str(record.value.get("source").get("snapshot"))
+
+
+def _mark(record: SourceRecord, place: str) -> None:
+    """Where it stands in the snapshot. It shares its source with the rest of its block until then."""
+    source = record.value.get("source")
+    changed = Struct(source.schema, list(source.values))
+    changed.put("snapshot", place)
+    record.value.put("source", changed)

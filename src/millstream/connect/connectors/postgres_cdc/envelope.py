@@ -88,12 +88,10 @@ class TableEvents:
     ) -> None:
         self.topic = f"{prefix}.{schema}.{table}"
         self._about = (version, "postgresql", prefix), database, schema, table
-        self._converters: list[Convert] = []
         self._of_bytes: list[Callable[[bytes], Any]] = []
         fields = []
         for column, labels in columns:
             kind, convert = field_type(column, modes, labels)
-            self._converters.append(convert)
             self._of_bytes.append(_OF_BYTES.get(convert) or _of_bytes(convert))
             fields.append((column.name, kind.replace(optional=True) if column.optional else kind))
         self._row = struct_schema(fields, name=f"{self.topic}.Value", optional=True)
@@ -195,7 +193,7 @@ class TableEvents:
                 value = old[index]
             if isinstance(value, bytes):
                 try:
-                    values.append(self._converters[index](value.decode()))
+                    values.append(self._of_bytes[index](value))
                 except (ValueError, ArithmeticError):
                     name = self._row.fields[index].name
                     raise DataError(
