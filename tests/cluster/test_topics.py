@@ -387,6 +387,16 @@ def test_replicas_go_to_absent_brokers_only_if_too_few_are_active() -> None:
     assert message is not None and "only 4 broker(s) are registered" in message
 
 
+def test_absent_brokers_of_different_racks_are_taken() -> None:
+    world = World(1, 2, 3, 4, 5, racks={1: "a", 2: "b", 3: "b", 4: "c", 5: "c"})
+    for broker_id in (2, 3, 4, 5):
+        world.down(broker_id)
+    create(world, NewTopic("t", 12, 3))
+    for partition in world.image.partitions[world.image.topics_by_name["t"].topic_id]:
+        first, *others = partition.replicas
+        assert first == 1 and {broker_id // 2 for broker_id in others} == {1, 2}  # of rack b, and of c
+
+
 def test_more_partitions_of_nothing() -> None:
     assert more(World(1), 2, name="x").error is ErrorCode.unknown_topic_or_partition
 

@@ -21,7 +21,7 @@ from millstream.cluster.configs import check_settings
 from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
-from millstream.cluster.replica_placement import assign_replicas
+from millstream.cluster.replica_placement import alternate_racks, assign_replicas
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -225,7 +225,8 @@ def _placed(image: Image, partitions: int, replicas: int, context: Context) -> l
     """Replicas on brokers that are active; where there are too few, also on those that are expected back. As
     in Kafka, a topic can be made while a broker is down, and its replica there joins when the broker does."""
     active = image.active_brokers()
-    absent = sorted((image.brokers.keys() | image.brokers_down.keys()) - active)
+    lives = {**dict.fromkeys(image.brokers_down), **image.last_lives, **image.brokers}
+    absent = alternate_racks({each: life and life.rack for each, life in lives.items() if each not in active})
     problem = None
     if not active:
         problem = "All brokers are currently fenced."
@@ -246,7 +247,6 @@ def _placed(image: Image, partitions: int, replicas: int, context: Context) -> l
     missing = replicas - len(active)
     if missing <= 0:
         return list(placed)
-    # Which racks they are in is not known any more: each in turn.
     return [
         (*chosen, *(absent[(start + number + step) % len(absent)] for step in range(missing)))
         for number, chosen in enumerate(placed)

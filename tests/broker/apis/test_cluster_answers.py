@@ -290,7 +290,7 @@ async def test_an_epoch_that_is_not_the_followers_own(cluster: MemoryCluster) ->
         assert await asked(3, epoch) == (ErrorCode.not_leader_or_follower,) * 2
 
 
-async def test_producers_are_described_by_the_leader(cluster: MemoryCluster) -> None:
+async def test_producers_are_described_by_every_replica(cluster: MemoryCluster) -> None:
     wire = await cluster.wire(1)
     topics = [{"name": "t", "partition_indexes": [0, 1, 9]}, {"name": "none", "partition_indexes": [0]}]
     answer = await wire.request("describe_producers", topics=topics)
@@ -298,6 +298,31 @@ async def test_producers_are_described_by_the_leader(cluster: MemoryCluster) -> 
         [ErrorCode.none, ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition],
         [ErrorCode.unknown_topic_or_partition],
     ]
+    await cluster.controller.controller.submit(
+        CreateTopics([NewTopic("copied", assignments=[(0, [1, 2])])]),
+    )
+    await cluster.in_step()
+    leader = await cluster.wire(1)
+    records = bytes(
+        encode_batch([Record(0, 0, b"k", b"v", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+    )
+    await leader.request(
+        "produce",
+        up_to=12,
+        transactional_id=None,
+        acks=-1,
+        timeout=30_000,
+        topic_data=[{"name": "copied", "partition_data": [{"index": 0, "records": records}]}],
+    )
+
+    async def described(broker_id: int) -> list[int]:
+        topics = [{"name": "copied", "partition_indexes": [0]}]
+        answer = await (await cluster.wire(broker_id)).request("describe_producers", topics=topics)
+        found = answer.topics[0].partitions[0]
+        assert found.error_code is ErrorCode.none
+        return [producer.producer_id for producer in found.active_producers]
+
+    assert await described(1) == await described(2) == [7]
 
 
 async def test_a_topic_is_made_while_a_broker_is_down(cluster: MemoryCluster) -> None:

@@ -64,7 +64,7 @@ class LogDirsApi:
                 active_producers=(),
             )
         partition = self.broker.partitions.find(topic, index)
-        if partition is None or not partition.leads:
+        if partition is None:  # a follower answers, too: whoever asks may name the broker
             known = self.broker.image.topic(topic)
             exists = known is not None and self.broker.image.partition(known.topic_id, index) is not None
             error = ErrorCode.not_leader_or_follower if exists else ErrorCode.unknown_topic_or_partition
