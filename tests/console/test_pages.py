@@ -16,6 +16,7 @@ from millstream.spark.runner.status_records import QueryStatus, Status, status_k
 from millstream.wire.records import Record
 from tests.support.logical_types import LOGICAL, PAYMENT
 from tests.support.running import RunningRegistry
+from tests.support.secured_services import address_of
 from tests.support.waiting import wait_until
 
 from .console_client import Client, RunningConsole
@@ -30,12 +31,13 @@ ORDER_2 = (
 
 
 def test_overview_shows_the_brokers(browser: Client, bootstrap: str) -> None:
-    wait_until(lambda: bootstrap in browser.get("/").text)
+    address = address_of(bootstrap)
+    wait_until(lambda: address in browser.get("/").text)
     page = browser.get("/").text
     assert "Brokers" in page
     assert 'data-live="/live"' in page
     part = browser.get("/", headers={"hx-request": "true", "hx-target": "facts"}).text
-    assert bootstrap in part
+    assert address in part
     assert "<html" not in part
 
 

@@ -161,10 +161,12 @@ def test_a_new_certificate_is_used_while_the_service_runs(
     path = authority.issue("server")
     config = RestConfig({"ssl.keystore.location": str(path)})
     trusted = ssl.create_default_context(cafile=str(authority.pem))
+    trusted.set_alpn_protocols(["h2"])
 
     async def serial(port: int) -> int:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
         found = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

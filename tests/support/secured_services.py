@@ -93,6 +93,12 @@ def _rights(user: str, operations: tuple[Operation, ...]) -> list[AclBinding]:
     ]
 
 
+def address_of(bootstrap: str) -> str:
+    """The address at which services reach the brokers that a test's own clients know by `bootstrap`."""
+    secured = _secured.get(bootstrap)
+    return bootstrap if secured is None else secured.servers["SASL_SSL"]
+
+
 def with_login(command: str, settings: Mapping[str, T]) -> dict[str, T | str]:
     """The settings of a service, with its login where its brokers are secured ones of this module."""
     servers = SERVERS.get(command, "bootstrap.servers")
