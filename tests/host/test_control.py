@@ -243,13 +243,13 @@ def test_a_unit_that_does_nothing_is_reported_once(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("millstream.host.lane.STATUS_EVERY", 0.02)
     host = LocalHost(HostSettings(lanes=1))
-    noted = host._note
+    update = host._update_status
 
     def note(unit: Any, status: dict[str, Any]) -> None:
         reported.append(unit[1])
-        noted(unit, status)
+        update(unit, status)
 
-    monkeypatch.setattr(host, "_note", note)
+    monkeypatch.setattr(host, "_update_status", note)
     try:
         host.add(Application("app", NOWHERE, open_unit, ("a", "b")))
         wait_until(lambda: {"a", "b"} <= set(reported))
