@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from millstream.broker.authorizer import camel_case
@@ -111,7 +111,7 @@ def _default(name: str | None) -> str:
 
 
 def _scram(request: Any) -> Iterator[str]:
-    for change in (*request.upsertions, *request.deletions):
+    for change in chain(request.upsertions, request.deletions):
         yield f"User:{change.name} {SCRAM.get(change.mechanism, str(change.mechanism))}"
 
 
@@ -132,7 +132,7 @@ def _elections(request: Any) -> Iterator[str]:
 
 
 def _moves(request: Any) -> Iterator[str]:
-    for folder in request.dirs:
+    for folder in islice(request.dirs, MAX_RESOURCES):  # each may be without topics
         yield from _topics(folder)
 
 
