@@ -37,6 +37,9 @@ def test_pause_and_resume(
         wait_until(lambda: ("REBALANCING", "RUNNING") in seen)
     wait_until(lambda: bool(seen) and seen[-1][1] == "NOT_RUNNING")
     assert seen[0][0] == "CREATED"
+    running.pause()  # nothing is left that could be paused
+    assert (running.is_paused, running.state) == (False, "NOT_RUNNING")
+    running.resume()
 
 
 def test_what_processors_count_is_summed_over_tasks(

@@ -132,12 +132,17 @@ class RunningStreams:
         return self._paused
 
     def pause(self) -> None:
-        """Every task ends with a last commit. Time goes on: what is due meanwhile happens after `resume`."""
+        """Every task ends with a last commit. Time goes on: what is due meanwhile happens after `resume`. An
+        application that has ended, or is about to, is left alone."""
+        if self._stopping.is_set():
+            return
         self._paused = True
         self._host.set_units(self.name, (), ())
         self._record_state()
 
     def resume(self) -> None:
+        if self._stopping.is_set():
+            return
         self._paused = False
         self._host.set_units(self.name, self._tasks, stateful_tasks(self._streams.topology, self._tasks))
         self._record_state()  # it may be over before the next look
