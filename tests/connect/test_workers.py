@@ -301,7 +301,8 @@ def test_a_lost_worker_is_noticed_as_soon_as_brokers_allow() -> None:
 
 def test_a_topic_that_brokers_hear_of_later(connect_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apache Kafka's brokers answer a creation before they know the topic."""
-    real, answers = Cluster.refresh, []
+    real = Cluster.refresh
+    answers: list[int] = []
 
     def refresh(cluster: Cluster, names: Any = (), *more: Any) -> Any:
         found = real(cluster, names, *more)
