@@ -275,6 +275,24 @@ def timestamps() -> Iterator[Case]:
     yield transform("TimestampRouter", {}, record())
 
 
+def zones() -> Iterator[Case]:
+    """What one form of a zone takes, the others do not; hours may run over."""
+    texts = ["2020-02-29T23:59:59.999+02:00", "2020-02-29T23:59:59.999Z", "2020-02-29T23:59:59.5+0100", "UTC"]
+    texts += ["GMT", "0705", "2020-09"]
+    for pattern in (
+        "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+        "yyyy-MM-dd'T'HH:mm:ss.SSSZ",
+        "z",
+        "XX",
+        "kk",
+        "K",
+        "HHmm",
+    ):
+        for text in texts:
+            config = {"target.type": "unix", "format": pattern}
+            yield transform("TimestampConverter$Value", config, record(sv(simple("string"), {"str": text})))
+
+
 def by_hand() -> Iterator[Case]:
     nested = struct(
         field("id", simple("int32")),
@@ -679,13 +697,35 @@ def converters() -> Iterator[Case]:
             yield {"do": "to_connect", "class": converter, "config": {}, "data": text}
 
 
+def documents() -> Iterator[Case]:
+    """What Kafka's parser takes beyond the standard, and what it does not."""
+    for text in (
+        "",
+        " ",
+        '{"a":1}x',
+        "[1] [2]",
+        "01",
+        "nul",
+        "NaN",
+        "'x'",
+        '{"a":1,"a":2}',
+        "{",
+        "// c",
+        "1.0",
+    ):
+        for config in ({}, {"schemas.enable": "false"}):
+            data = base64.b64encode(text.encode()).decode()
+            converter = "org.apache.kafka.connect.json.JsonConverter"
+            yield {"do": "to_connect", "class": converter, "config": config, "data": data}
+
+
 def all_cases() -> dict[str, list[Case]]:
     """By the file that they are kept in."""
     return {
         "cast": list(casts()),
-        "timestamps": list(timestamps()),
+        "timestamps": [*timestamps(), *zones()],
         "transforms": [*by_hand(), *at_random(7, 900)],
         "fields": [*chosen_fields(), *at_random(11, 1500, WithDefaults)],
         "values": list(values()),
-        "converters": list(converters()),
+        "converters": [*converters(), *documents()],
     }

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from millstream.connect.stores.topic_store import make_sure_of_topic
 from millstream.connect.worker_config import DistributedConfig
 from millstream.host.local import LocalHost
 from millstream.host.planner_server import HostSettings
+from millstream.wire.errors import ErrorCode, KafkaError
 from tests.connect.conftest import Worker
 from tests.connect.test_worker import consume, lines, sink, source
 from tests.support.waiting import wait_until
@@ -295,3 +297,24 @@ def test_a_lost_worker_is_noticed_as_soon_as_brokers_allow() -> None:
     config = DistributedConfig({})
     assert config.number("session.timeout.ms") == 6000  # group.min.session.timeout.ms
     assert config.number("heartbeat.interval.ms") * 3 <= config.number("session.timeout.ms")
+
+
+def test_a_topic_that_brokers_hear_of_later(connect_broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache Kafka's brokers answer a creation before they know the topic."""
+    real = Cluster.refresh
+    answers: list[int] = []
+
+    def refresh(cluster: Cluster, names: Any = (), *more: Any) -> Any:
+        found = real(cluster, names, *more)
+        if "made-late" in names and "made-late" not in found:
+            answers.append(1)
+            if len(answers) < 4:
+                cluster.topics.pop("made-late", None)
+                return {"made-late": KafkaError(ErrorCode.unknown_topic_or_partition, "not yet")}
+        return found
+
+    monkeypatch.setattr(Cluster, "refresh", refresh)
+    with Cluster(ClientConfig.of(connect_broker)) as cluster:
+        make_sure_of_topic(cluster, "made-late", 1, 1, "config.storage.topic")
+        assert len(cluster.topic("made-late").partitions) == 1
+    assert len(answers) >= 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import re
 from decimal import Decimal
@@ -28,14 +29,34 @@ def _refuse(text: str) -> NoReturn:
     raise ValueError(text)
 
 
+_BLANKS = " \t\r\n"
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_ZEROS = re.compile(r"^(-?)0+(?=[0-9])")
+_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+
+
 def parse_json(data: bytes) -> Any:
     """Numbers with a point as decimals, so that no digit is lost."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(data, parse_float=Decimal, parse_constant=_refuse)
+    try:
+        return _first_value(data.decode())
     except (ValueError, RecursionError):
         raise DataError(
             "Converting byte[] to Kafka Connect data failed due to serialization error: "
         ) from None
+
+
+def _first_value(text: str) -> Any:
+    """What Kafka's parser takes beyond the standard: zeros before a number, anything behind the first value
+    (behind a number, true, false or null: after a blank), and nothing at all, which is null."""
+    text = _TOKENS.sub(lambda token: _ZEROS.sub(r"\1", token[0]), text.strip(_BLANKS))
+    if not text:
+        return None
+    value, end = _DECODER.raw_decode(text)
+    if not isinstance(value, dict | list | str) and text[end : end + 1].strip(_BLANKS):
+        raise ValueError(text)
+    return value
 
 
 def quoted(text: str) -> str:

@@ -18,7 +18,16 @@ _NUMERIC = "ydHhkKmsSDFwWuY"
 _MONTHS: tuple[str, ...] = ("January", "February", "March", "April", "May", "June", "July", "August")
 _MONTHS = (*_MONTHS, "September", "October", "November", "December")
 _DAYS: tuple[str, ...] = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ZONE = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?|(?:GMT|UTC|Z)", re.ASCII)
+_OFFSET = r"(?P<sign>[+-])(?P<hours>\d\d)"
+# RFC 822 (`z` and `Z`), and ISO 8601 by the number of letters: what one takes, the others do not.
+_ZONE = re.compile(
+    _OFFSET + r"(?P<minutes>\d\d)|GMT[+-]\d{1,2}:\d\d|UTC|GMT|UT|Coordinated Universal Time", re.IGNORECASE
+)
+_ISO_ZONES = {
+    1: re.compile(f"{_OFFSET}(?P<minutes>)|Z"),
+    2: re.compile(f"{_OFFSET}(?P<minutes>\\d\\d)|Z"),
+    3: re.compile(f"{_OFFSET}:(?P<minutes>\\d\\d)|Z"),
+}
 
 
 class _Part(NamedTuple):
@@ -122,7 +131,10 @@ def _format(part: _Part, moment: datetime) -> str:
 
 
 def _number(letter: str, moment: datetime) -> int:
-    day_of_year = moment.timetuple().tm_yday
+    if letter == "D":
+        return moment.timetuple().tm_yday
+    if letter == "w":
+        return _week_of_year(moment)
     sunday_first = moment.isoweekday() % 7
     return {
         "d": moment.day,
@@ -133,10 +145,8 @@ def _number(letter: str, moment: datetime) -> int:
         "m": moment.minute,
         "s": moment.second,
         "S": moment.microsecond // 1000,
-        "D": day_of_year,
         "F": (moment.day - 1) // 7 + 1,
         "u": moment.isoweekday(),
-        "w": _week_of_year(moment),
         "W": (moment.day + (sunday_first - moment.day + 1) % 7 - 1) // 7 + 1,
     }[letter]
 
@@ -176,7 +186,7 @@ def _parse(part: _Part, text: str, at: int, found: dict[str, int], abutting: boo
         found["G"], at = _name(("AD", "BC"), text, at)
         return at
     if letter in "zZX":
-        return _parse_zone(text, at, found)
+        return _parse_zone(_ISO_ZONES[width] if letter == "X" else _ZONE, text, at, found)
     end = at + 1 if text[at : at + 1] == "-" and not abutting else at
     while (
         end < len(text)
@@ -205,12 +215,14 @@ def _name(names: tuple[str, ...], text: str, at: int) -> tuple[int, int]:
     raise ValueError(text)
 
 
-def _parse_zone(text: str, at: int, found: dict[str, int]) -> int:
-    zone = _ZONE.match(text, at)
+def _parse_zone(form: re.Pattern[str], text: str, at: int, found: dict[str, int]) -> int:
+    zone = form.match(text, at)
     if zone is None:
         raise ValueError(text)
-    sign, hours, minutes = zone.groups()
-    offset = (int(hours) * 60 + int(minutes or 0)) if hours else 0
+    sign, hours, minutes = (zone["sign"], zone["hours"], zone["minutes"]) if zone["sign"] else ("", "0", "0")
+    if int(hours) > 23 or int(minutes or 0) > 59:
+        raise ValueError(text)
+    offset = int(hours) * 60 + int(minutes or 0)
     found["zone"] = -offset if sign == "-" else offset
     return zone.end()
 
@@ -234,7 +246,7 @@ def _moment(found: dict[str, int]) -> datetime:
         days = found["D"] - 1
     else:
         days = found.get("d", 1) - 1
-    hours = found.get("H", found.get("k", 0) % 24 if "k" in found else 0)
+    hours = found.get("H", 0 if found.get("k", 24) == 24 else found["k"])
     if "H" not in found and "k" not in found and ("h" in found or "K" in found):
         hours = (found["h"] % 12 if "h" in found else found["K"]) + (12 if found.get("a") == 2 else 0)
     elif "a" in found and "H" not in found and "k" not in found:

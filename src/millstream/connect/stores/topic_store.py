@@ -37,6 +37,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 Apply = Callable[[bytes | None, bytes | None], None]
 READ_SECONDS = 30.0
+CREATED_SECONDS = 30.0
 DECIDE_TRIES = 10
 
 
@@ -64,7 +65,7 @@ def make_sure_of_topic(
             Admin(cluster).create_if_missing(new)
         except KafkaError as error:
             raise ConnectError(f"topic {topic} cannot be created: {error}") from None
-        cluster.refresh({topic})
+        wait_for_topic(cluster, topic)
     found = cluster.topic(topic)
     if one_partition and len(found.partitions) != 1:
         raise ConnectError(
@@ -86,6 +87,13 @@ def make_sure_of_topic(
         )
 
 
+def wait_for_topic(cluster: Cluster, topic: str) -> None:
+    """A topic that was just created: Apache Kafka's brokers hear of it after the answer."""
+    deadline = time.monotonic() + CREATED_SECONDS
+    while topic in cluster.refresh({topic}) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 class TopicStore:
     """`transactional_id`: several processes decide and append by turns (`decide`); the one whose view is old
     is fenced before it can write."""
@@ -105,6 +113,8 @@ class TopicStore:
 
     def start(self) -> None:
         """Returns when everything that the topic holds now has been applied."""
+        for cluster in (self._reading, self._writing):  # either may ask another broker than its creator did
+            wait_for_topic(cluster, self._topic)
         partitions = [
             TopicPartition(self._topic, number) for number in self._reading.topic(self._topic).partitions
         ]
