@@ -61,8 +61,8 @@ def load_key(context: ssl.SSLContext, config: ServiceConfig) -> None:
 async def keep_stores(context: ssl.SSLContext, config: ServiceConfig) -> None:
     """Use the key store and the trust store anew when their files have changed, for ever. What cannot be used
     is said once, and the old stays. It is loaded in a thread, into a context of its own, for nothing can be
-    taken out of one; each handshake changes over to the newest. (The name that the callback gets, if any, is
-    nothing to us: it is where a context can be exchanged.)"""
+    taken out of one; each handshake changes over to the newest, in the callback for server names, because
+    that is where OpenSSL lets a context be exchanged."""
     locations = [
         config.tls("ssl.keystore.location"),
         config.tls("ssl.truststore.location") if client_authentication(config) != "NONE" else "",
