@@ -362,9 +362,9 @@ def _marker(record: SourceRecord) -> str:
     return str(record.value.get("source").get("snapshot"))
 
 
-def _mark(record: SourceRecord, place: str) -> None:
+def _mark(record: SourceRecord, marker: str) -> None:
     """Where it stands in the snapshot. It shares its source with the rest of its block until then."""
     source = record.value.get("source")
     changed = Struct(source.schema, list(source.values))
-    changed.put("snapshot", place)
+    changed.put("snapshot", marker)
     record.value.put("source", changed)
