@@ -33,6 +33,7 @@ import org.opentest4j.TestAbortedException;
 public final class BrokerProcess {
     private static final String PYTHON = System.getProperty("millstream.python");
     private static final Path FOLDERS = Path.of(System.getProperty("millstream.folders"));
+    private static final Set<Integer> PORTS = java.util.concurrent.ConcurrentHashMap.newKeySet();
 
     /** Set by the harness for its own process: the test has no say in these. */
     private static final Set<String> DROPPED = Set.of(
@@ -88,9 +89,12 @@ public final class BrokerProcess {
         }));
     }
 
+    /** Each only once: the kernel may name a port again as soon as it is closed here, and brokers need several. */
     private static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, java.net.InetAddress.getByName("127.0.0.1"))) {
-            return socket.getLocalPort();
+        while (true) {
+            try (ServerSocket socket = new ServerSocket(0, 1, java.net.InetAddress.getByName("127.0.0.1"))) {
+                if (PORTS.add(socket.getLocalPort())) return socket.getLocalPort();
+            }
         }
     }
 
