@@ -123,6 +123,41 @@ def test_values(expression: str, expected: Any) -> None:
     assert value(expression) == expected
 
 
+def test_long_lists_of_conditions_are_not_nested() -> None:
+    """Python allows two hundred brackets inside of each other."""
+    branches = " ".join(f"WHEN I = {number} THEN {number * 10}" for number in range(-300, 300))
+    assert value(f"CASE {branches} END") == 70
+    assert value(f"CASE {branches.replace('I = 7 ', 'I = 8 ')} ELSE -1 END") == -1
+    for number, expected in ((7, True), (10_000, False)):
+        conditions = " OR ".join([f"I = {number}", *(f"I = {other}" for other in range(1000, 1240))])
+        assert value(conditions) is expected
+        assert value(" AND ".join([f"I < {other}" for other in range(1000, 1240)] + [f"I = {number}"])) is (
+            expected
+        )
+    assert value("B AND I = 7 AND NOT B OR I = 7 AND (I = 1 OR B)") is True
+    assert value(" || ".join(["S"] * 120)) == "abc" * 120
+    assert value("(S || 'd') || ('e' || S)") == "abcdeabc"
+
+
+def test_a_part_of_a_condition_may_be_what_rows_are_grouped_by() -> None:
+    played = Played(
+        "CREATE STREAM s (k STRING KEY, a BOOLEAN, b BOOLEAN) WITH (kafka_topic='s', value_format='JSON',"
+        " key_format='JSON');"
+        "CREATE TABLE o AS SELECT (a OR b) AS e, AS_VALUE(a OR b) AS v, (a OR b OR COUNT(*) > 1) AS x"
+        " FROM s GROUP BY (a OR b);"
+    )
+    for expected in (False, True):
+        played.pipe("s", '"k"', {"A": False, "B": False})
+        assert played.values("O")[-1] == {"V": False, "X": expected}
+
+
+@pytest.mark.parametrize("brackets", [300, 3000])
+def test_what_python_cannot_compile_is_nested_too_deeply(brackets: int) -> None:
+    with pytest.raises(SqlError) as refused:
+        play("+".join(["I"] * brackets))
+    assert refused.value.entry == "too deep"
+
+
 @pytest.mark.parametrize(
     ("expression", "message"),
     [

@@ -543,7 +543,7 @@ CASES: list[tuple[str, str, str]] = [
 # a server.
 ELSEWHERE = {
     *("schema id columns", "join on null", "unknown column"),
-    *("no such setting", "setting value", "setting denied", "too many queries"),
+    *("no such setting", "setting value", "setting denied", "too many queries", "too long"),
 }
 
 

@@ -321,3 +321,16 @@ def test_where_ksqldb_has_no_such_word() -> None:
         select = parse_one(sql)
         assert isinstance(select, statements.Select)
         assert select.query.beyond == (1, column)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT a + {} FROM s EMIT CHANGES;",
+        "SELECT a FROM s EMIT CHANGES LIMIT {};",
+        "CREATE STREAM o AS SELECT * FROM s JOIN r WITHIN {} DAYS ON s.a = r.a;",
+    ],
+)
+def test_a_number_of_very_many_digits_is_refused(statement: str) -> None:
+    with pytest.raises(SqlError, match="Invalid numeric literal: 999"):
+        parse(statement.format("9" * 5000))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from millstream.sql import ast
 from tests.sql.playing import Played
 
 STREAM = "CREATE STREAM s (k STRING KEY, a INT, b STRING) WITH (kafka_topic='s', value_format='JSON');"
@@ -29,6 +30,24 @@ def test_projection_and_filter() -> None:
     played.pipe("s", "z", None, 7)
     assert played.take("O") == [(b"y", {"D": 4, "V": "y"}, 6)]
     assert played.source("O").schema.text() == "`K` STRING KEY, `D` INTEGER, `V` STRING"
+
+
+def test_what_is_selected_is_not_compared_with_every_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    equal = ast.Arithmetic.__eq__
+
+    def counted(one: ast.Arithmetic, other: object) -> bool:
+        compared.append(other)
+        return equal(one, other)
+
+    monkeypatch.setattr(ast.Arithmetic, "__eq__", counted)
+    groups = [f"a + {number}" for number in range(200)]
+    select = ", ".join(f"{group} AS c{number}" for number, group in enumerate(groups))
+    Played(
+        STREAM.replace("JSON'", "JSON', key_format='JSON'")
+        + f"CREATE TABLE o AS SELECT {select}, COUNT(*) AS n FROM s GROUP BY {', '.join(groups)};"
+    )
+    assert len(compared) < 20 * len(groups)
 
 
 def test_a_record_without_a_value_passes_through_a_projection() -> None:

@@ -28,6 +28,7 @@ from millstream.sql.types import (
     plain,
     struct_type,
 )
+from tests.sql.playing import Played
 
 POINT = struct_type(("X", INTEGER), ("y", decimal_type(4, 2)))
 
@@ -134,3 +135,9 @@ def test_arithmetic_is_for_numbers() -> None:
         result_type("+", STRING, INTEGER)
     with pytest.raises(SqlError, match="Arithmetic on types null and INTEGER are not supported"):
         result_type("+", None, INTEGER)
+
+
+@pytest.mark.parametrize("precision", ["STRING", "9" * 5000])
+def test_a_precision_is_a_number(precision: str) -> None:
+    with pytest.raises(SqlError, match="DECIMAL needs precision and scale"):
+        Played(f"CREATE STREAM s (a DECIMAL({precision}, 2)) WITH (kafka_topic='s', value_format='JSON');")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TypeGuard
 
 from millstream.sql import ast
@@ -38,9 +39,11 @@ class Grouping:
                     raise sql_error("aggregate in GROUP BY", part.location, name=part.name)
                 if self._is_bound(part):
                     raise sql_error("window bounds", part.location, name=part.name)
-        for index, node in enumerate(group_by):
-            if node in group_by[:index]:
+        groups: set[ast.Expression] = set()
+        for node in group_by:
+            if node in groups:
                 raise sql_error("duplicate GROUP BY", node.location, expression=text(node))
+            groups.add(node)
         if having is not None:
             for part in ast.walk(having):
                 if self._is_bound(part):
@@ -54,8 +57,8 @@ class Grouping:
                     found.setdefault(part)
         if not group_by:
             if found:
-                if any(self.ungrouped(column.expression, ()) for column in select):
-                    self._check_grouped(select, having, ())
+                if any(self.ungrouped(column.expression, groups) for column in select):
+                    self._check_grouped(select, having, groups)
                 shown_calls = ", ".join(_call_text(self.shown(call)) for call in found)
                 kind = self._target or "TABLE"
                 raise sql_error("aggregate without GROUP BY", kind=kind, calls=shown_calls)
@@ -64,7 +67,7 @@ class Grouping:
             return ()
         if not found:
             raise sql_error("GROUP BY without aggregates")
-        self._check_grouped(select, having, group_by)
+        self._check_grouped(select, having, groups)
         return tuple(found)
 
     def _is_bound(self, part: ast.Expression) -> TypeGuard[ast.Column]:
@@ -91,35 +94,32 @@ class Grouping:
         self,
         select: tuple[SelectColumn, ...],
         having: ast.Expression | None,
-        group_by: tuple[ast.Expression, ...],
+        groups: Set[ast.Expression],
     ) -> None:
-        wrong = [column for column in select if not self._is_grouped(column.expression, group_by)]
+        wrong = [column for column in select if self.ungrouped(column.expression, groups)]
         if wrong:
             shown = ", ".join(text(self.shown(column.expression)) for column in wrong)
             raise sql_error("not grouped", wrong[0].location, expressions=shown)
         if having is not None:
-            left = self.ungrouped(having, group_by)
+            left = self.ungrouped(having, groups)
             if left:
                 shown = ", ".join(dict.fromkeys(text(self.shown(node)) for node in left))
                 raise sql_error("HAVING not grouped", left[0].location, expressions=shown)
 
-    def _is_grouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> bool:
-        return not self.ungrouped(node, group_by)
-
-    def ungrouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> list[ast.Expression]:
+    def ungrouped(self, node: ast.Expression, groups: Set[ast.Expression]) -> list[ast.Expression]:
         """The columns that are neither inside an aggregate nor part of a grouping expression."""
-        if node in group_by:
+        if node in groups:
             return []
         if isinstance(node, ast.Call) and self._functions.is_aggregate(node.name):
             return []
         if isinstance(node, ast.Column):
             return [] if node.source is None else [node]
         if isinstance(node, ast.Lambda):
-            inside = self.ungrouped(node.body, group_by)
+            inside = self.ungrouped(node.body, groups)
             return [
                 part for part in inside if not (isinstance(part, ast.Column) and part.name in node.parameters)
             ]
-        return [part for child in ast.children(node) for part in self.ungrouped(child, group_by)]
+        return [part for child in ast.children(node) for part in self.ungrouped(child, groups)]
 
 
 def _call_text(node: ast.Expression) -> str:

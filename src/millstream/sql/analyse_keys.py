@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.sql import ast
-from millstream.sql.analysis import Analysis, SelectColumn
+from millstream.sql.analysis import Analysis
 from millstream.sql.errors import join_english, sql_error
 from millstream.sql.expression_text import text
 from millstream.sql.names import unqualified
@@ -19,9 +19,12 @@ def with_keys(analysis: Analysis, sink: str | None) -> Analysis:
     if sink is None:
         return replace(analysis, key_expressions=slots)
     select = list(analysis.select)
+    places: dict[ast.Expression, list[int]] = {}
+    for index, column in enumerate(select):
+        places.setdefault(column.expression, []).append(index)
     missing: list[int] = []
     for slot, viable in enumerate(slots):
-        index = _find(analysis, select, viable, grouped=bool(analysis.group_by))
+        index = _find(analysis, places, viable)
         if index is None:
             missing.append(slot)
         else:
@@ -53,13 +56,14 @@ def key_slots(analysis: Analysis) -> tuple[tuple[ast.Expression, ...], ...]:
 
 
 def _find(
-    analysis: Analysis, select: list[SelectColumn], viable: tuple[ast.Expression, ...], grouped: bool
+    analysis: Analysis, places: dict[ast.Expression, list[int]], viable: tuple[ast.Expression, ...]
 ) -> int | None:
+    """`places`: where in the projection an expression is. Columns and parts of a key may be thousands."""
     for node in viable:
-        indexes = [index for index, column in enumerate(select) if column.expression == node]
+        indexes = places.get(node, [])
         if len(indexes) > 1:
-            names = sorted(select[index].name for index in indexes)
-            if grouped:
+            names = sorted(analysis.select[index].name for index in indexes)
+            if analysis.group_by:
                 raise sql_error("key twice in groups", names=join_english([quoted(name) for name in names]))
             raise sql_error(
                 "key twice", key=quoted(_internal_name(analysis, node)), names=join_english(names)

@@ -72,6 +72,10 @@ class Compiler:
     def type_of(self, node: ast.Expression) -> SqlType | None:
         return self.compile(node).type
 
+    def is_computed(self, node: ast.Expression) -> bool:
+        """Whether the row has its value already."""
+        return False
+
     # Leaves -------------------------------------------------------------------------------------------------
 
     def _literal(self, node: ast.Literal) -> Code:
@@ -110,6 +114,8 @@ class Compiler:
         assert left.type is not None and right.type is not None
         one, other, operator = left.text, right.text, node.operator
         if type_.base is Base.STRING:
+            if isinstance(node.left, ast.Arithmetic):
+                one = one.removeprefix("(").removesuffix(")")
             return Code(f"({one} + {other})", type_)
         if isinstance(type_, DecimalType):
             compute = self.names.add(decimal_operation(operator, type_.precision, type_.scale))
@@ -234,10 +240,17 @@ class Compiler:
     # Logic --------------------------------------------------------------------------------------------------
 
     def _logical(self, node: ast.Logical) -> Code:
-        left, right = self._boolean(node.left), self._boolean(node.right)
-        return Code(
-            f"({left.text} {node.operator.lower()} {right.text})", BOOLEAN, left.safe and right.safe, True
-        )
+        operands = [node.right]
+        first = node.left
+        while (
+            isinstance(first, ast.Logical) and first.operator == node.operator and not self.is_computed(first)
+        ):
+            operands.append(first.right)
+            first = first.left
+        codes = [self._boolean(operand) for operand in (first, *reversed(operands))]
+        # Without brackets within: Python allows two hundred inside of each other.
+        joined = f" {node.operator.lower()} ".join(code.text for code in codes)
+        return Code(f"({joined})", BOOLEAN, all(code.safe for code in codes), True)
 
     def _not(self, node: ast.Not) -> Code:
         code = self._boolean(node.operand)
@@ -279,10 +292,11 @@ class Compiler:
         type_ = type_ or default.type
         if type_ is None:
             raise sql_error("CASE of nothing", node.location)
-        found = self._into(default, type_).text
-        for test, result in zip(reversed(conditions), reversed(results), strict=True):
-            found = f"({self._into(result, type_).text} if {test.text} else {found})"
-        return Code(found, type_)
+        branches = [
+            f"{self._into(result, type_).text} if {test.text} else "
+            for test, result in zip(conditions, results, strict=True)
+        ]
+        return Code(f"({''.join(branches)}{self._into(default, type_).text})", type_)
 
     # Conversions --------------------------------------------------------------------------------------------
 

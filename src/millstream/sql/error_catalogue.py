@@ -38,6 +38,7 @@ _STATEMENTS: dict[str, Entry] = {
         "{count}. Configured limit: {limit}.",
         error_code=BAD_REQUEST,
     ),
+    "too long": Entry("The statement has {count} words and symbols. The most that one may have is {limit}"),
     "too deep": Entry("The statement is nested too deeply", located=True),
     "LIMIT not whole": Entry("Value must be integer for command: LIMIT", prefix=_PREPARE),
     "KEY in a table": Entry(

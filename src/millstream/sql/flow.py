@@ -104,6 +104,9 @@ class FlowCompiler(Compiler):
             return Code(f"v[{self.flow.columns[index]}]", self.flow.types[index], safe=True)
         return super().compile(node)
 
+    def is_computed(self, node: ast.Expression) -> bool:
+        return node in self.flow.replaced
+
 
 def compiler(
     flow: Flow, functions: Any, resolve: Any, names: Names | None = None, shown: Any = text

@@ -118,7 +118,11 @@ class Cursor:
     def integer(self) -> int:
         if self.token.kind != "integer":
             self.fail("INTEGER_VALUE")
-        return int(self.take().value)
+        text, location = self.token.text, self.here
+        value = _whole(self.take().value)
+        if value is None:
+            raise SqlParseError(f"Invalid numeric literal: {text}", location)
+        return value
 
     def duration(self) -> ast.Duration:
         """5 SECONDS"""
@@ -269,8 +273,8 @@ class ExpressionParser(Cursor):
         token = self.take()
         text = "-" + token.text if negative else token.text
         if token.kind == "integer":
-            value = int(text)
-            if not -_LONG_LIMIT <= value < _LONG_LIMIT:
+            value = _whole(text)
+            if value is None or not -_LONG_LIMIT <= value < _LONG_LIMIT:
                 raise SqlParseError(f"Invalid numeric literal: {text}", location)
             return ast.Literal(value, long=not -_INT_LIMIT <= value < _INT_LIMIT, location=location)
         if token.kind == "decimal":
@@ -479,3 +483,11 @@ class ExpressionParser(Cursor):
         if self.token.kind == "integer" or self.is_word("STRING"):
             return self.take().value
         self.fail("'STRING'", "INTEGER_VALUE")
+
+
+def _whole(text: str) -> int | None:
+    """None if it has more digits than Python reads, which are more than any type has."""
+    try:
+        return int(text)
+    except ValueError:
+        return None

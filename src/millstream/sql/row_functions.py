@@ -24,7 +24,8 @@ def build(source: str, names: Names, function: str) -> Callable[..., Any]:
     space = dict(names.objects)
     try:
         code = compile(source, f"<sql {function}>", "exec")
-    except MemoryError:  # what Python's parser says of too many brackets or operators inside of each other
+    except (MemoryError, SyntaxError):
+        # What Python's parser says of too many brackets or operators inside of each other.
         raise RecursionError(function) from None
     exec(code, space)  # noqa: S102 (made by codegen only)
     found: Callable[..., Any] = space[function]

@@ -82,7 +82,8 @@ class _TableAnalyser(Analyser):
         nodes += [] if having is None else [having]
         calls = dict.fromkeys(part for node in nodes for part in self._calls(node))
         if calls or group_by:
-            left = [part for node in nodes for part in self.grouping.ungrouped(node, group_by)]
+            groups = set(group_by)
+            left = [part for node in nodes for part in self.grouping.ungrouped(node, groups)]
             if left:
                 shown = ", ".join(dict.fromkeys(text(self.grouping.shown(node)) for node in left))
                 raise SqlError(

@@ -28,7 +28,7 @@ def resolver(catalog: Catalog) -> Callable[[ast.TypeName], SqlType]:
         if name.name == "STRUCT" and not name.parameters:
             return struct_type(*((own, resolve(field)) for own, field in name.fields))
         upper = name.name.upper()
-        if upper in ("DECIMAL", "DEC") and len(name.parameters) == 2:
+        if upper in ("DECIMAL", "DEC") and len(name.parameters) == 2 and all(map(_is_size, name.parameters)):
             return decimal_type(int(name.parameters[0]), int(name.parameters[1]))
         if upper in ("DECIMAL", "DEC"):
             raise sql_error("DECIMAL parameters", name.location)
@@ -41,3 +41,8 @@ def resolver(catalog: Catalog) -> Callable[[ast.TypeName], SqlType]:
         return found
 
     return resolve
+
+
+def _is_size(parameter: str) -> bool:
+    """And not `STRING`, nor more digits than Python reads."""
+    return parameter.isdigit() and len(parameter) < 20

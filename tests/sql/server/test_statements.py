@@ -110,6 +110,16 @@ def test_errors_have_ksqldbs_shape(sql: RunningSql, name: str) -> None:
     )
 
 
+def test_a_very_long_statement_is_refused(sql: RunningSql, name: str) -> None:
+    """Not by its characters: a text may have any number of them."""
+    columns = ", ".join(f"c{number} INT" for number in range(7000))
+    last = f"DEFINE a = '{'x' * 30_000}'; CREATE STREAM {name} ({columns}) WITH (kafka_topic='{name}');"
+    for statement in (last, "SELECT " + "a," * 12_000 + "b FROM s EMIT CHANGES;"):
+        refused = sql.refused(statement, "/ksql" if statement is last else "/query-stream")
+        assert "words and symbols. The most that one may have is 20000" in refused["message"]
+    assert not sql.ksql(f"DEFINE a = '{'x' * 100_000}';")
+
+
 def test_functions_properties_types_and_variables(sql: RunningSql, name: str) -> None:
     (functions,) = sql.ksql("SHOW FUNCTIONS;")
     assert {"name": "SUBSTRING", "type": "SCALAR"}.items() <= next(

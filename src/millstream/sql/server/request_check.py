@@ -16,7 +16,10 @@ from millstream.sql import statements
 from millstream.sql.catalog import Catalog
 from millstream.sql.engine import apply
 from millstream.sql.environment import Environment
+from millstream.sql.errors import sql_error
+from millstream.sql.lexer import tokens
 
+MAX_TOKENS = 20_000  # of a statement: 1,000 columns with a conversion and a name each have 10,000
 _CHANGES = (
     statements.CreateSource,
     statements.CreateAs,
@@ -35,6 +38,16 @@ _SESSION = (
 )
 # Numbers of commands that no topic reaches, so that no query of the check has the id of a real one.
 _FIRST_NUMBER = 10**15
+
+
+def check_length(statement: statements.Statement) -> None:
+    """A statement is checked and compiled in a thread, but Python's compiler keeps the interpreter to itself,
+    and with it the server. What stands in quotes counts as one, however long it is."""
+    if isinstance(statement, statements.Batch) or len(statement.text) <= MAX_TOKENS:
+        return
+    count = len(tokens(statement.text)[0])
+    if count > MAX_TOKENS:
+        raise sql_error("too long", count=count, limit=MAX_TOKENS)
 
 
 def check_together(

@@ -42,7 +42,7 @@ from millstream.sql.server.inserts import RecordProducer, RowInserter
 from millstream.sql.server.log_stream import make_log_stream
 from millstream.sql.server.peers import Peers, server_id, url_of_server
 from millstream.sql.server.persistent import AnyHost, PersistentQueries
-from millstream.sql.server.request_check import check_together
+from millstream.sql.server.request_check import check_length, check_together
 from millstream.sql.server.server_group import ServerGroup
 from millstream.sql.server.source_topics import SourceTopics
 from millstream.sql.server.sql_config import QUERY_LIMIT, SqlConfig
@@ -201,6 +201,8 @@ class SqlService:
         found: list[Json] = []
         substituting = self.environment(session).flag(SUBSTITUTING, True)
         parsed = parse(text, names, substituting=substituting)
+        for statement in parsed:
+            check_length(statement)
         if len(parsed) > 1 and self.commands is not None:
             self.commands.read_to_end()
             check_together(parsed, self.catalog, self.environment, session)
@@ -412,6 +414,7 @@ class SqlService:
         statement = parse_one(sql, names, substituting=substituting)
         if isinstance(statement, statements.Batch) and statement.is_query:
             return self.batch.open(statement, self.catalog)
+        check_length(statement)
         if not isinstance(statement, statements.Select):
             raise SqlError(f"Statement type `{type(statement).__name__}' not supported for this resource")
         return self.queries.open(statement, properties)
