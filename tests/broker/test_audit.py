@@ -24,8 +24,9 @@ from confluent_kafka.admin import (
 )
 
 from millstream.broker.audit import log as audit_log
+from millstream.broker.audit import requests as audit_requests
 from millstream.broker.audit.log import Audit
-from millstream.broker.audit.requests import RESOURCES
+from millstream.broker.audit.requests import RESOURCES, resources
 from millstream.broker.audit.sinks import FileSink
 from millstream.broker.authorizer import NEEDS
 from millstream.testing import Broker, BrokerFailed
@@ -187,6 +188,38 @@ def test_every_request_that_changes_something_is_noted() -> None:
     of_clients = {8, 11, 12, 13, 14, 22, 24, 25, 26, 28, 68}  # groups and transactions of their own
     between_brokers = {27, 56, 58, 62, 63, 67}
     assert set(RESOURCES) == set(NEEDS) - reads - of_clients - between_brokers
+
+
+def test_of_a_long_request_a_bounded_part_is_noted() -> None:
+    """However many names there are, and however long: the loop makes these texts."""
+    name = "x" * 30_000
+    many = 10_000
+    quota = SimpleNamespace(
+        entity=(SimpleNamespace(entity_type="user", entity_name=name),) * many,
+        ops=(SimpleNamespace(key=name),) * many,
+    )
+    config = SimpleNamespace(resource_type=2, resource_name="t", configs=(SimpleNamespace(name=name),) * many)
+    bound = 2 * audit_requests.MAX_RESOURCES * (audit_requests.MAX_TEXT + 10)
+    for api, request in (
+        (49, SimpleNamespace(entries=(quota,) * many)),
+        (44, SimpleNamespace(resources=(config,) * many)),
+    ):
+        made = len(next(iter(RESOURCES[api](request))))
+        assert made < bound
+        lengths = [len(text) for text in resources(api, request)]
+        assert lengths == [audit_requests.MAX_TEXT] * audit_requests.MAX_RESOURCES
+
+
+def test_of_folders_without_topics_some_are_passed_over() -> None:
+    passed = []
+
+    def folders() -> Iterator[Any]:
+        for number in range(10_000):
+            passed.append(number)
+            yield SimpleNamespace(topics=())
+
+    assert resources(34, SimpleNamespace(dirs=folders())) == []
+    assert len(passed) <= audit_requests.MAX_RESOURCES
 
 
 # --- the queue ----------------------------------------------------------------------------------------------

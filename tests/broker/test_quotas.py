@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import socket
 import struct
@@ -11,14 +12,20 @@ from typing import Any
 
 import pytest
 
+from millstream.broker import quotas as quotas_module
+from millstream.broker.apis import client_quotas
+from millstream.broker.apis.client_quotas import ClientQuotasApi
+from millstream.broker.network.dispatch import Call
 from millstream.broker.quotas import Quotas, applies
 from millstream.broker.rates import Rate, TokenBucket
 from millstream.client.config import ClientConfig
 from millstream.client.connection import Connection
 from millstream.cluster.image import Image
+from millstream.cluster.security_commands import QuotaChange
 from millstream.cluster.security_records import Quota
 from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode
+from millstream.wire.messages import codec
 from tests.broker.conftest import Wire
 from tests.support.waiting import wait_until
 
@@ -128,8 +135,8 @@ def test_the_most_specific_entity_counts() -> None:
     assert applies(quotas, "u", "c", "request_percentage") is None
 
 
-def test_what_clients_call_themselves_takes_little_memory() -> None:
-    served: list[int] = []
+def quotas_of_clients(served: list[int]) -> Quotas:
+    """Each client id has a share of the loop of its own."""
     dispatcher = SimpleNamespace(dispatch=lambda _connection, view, *_: served.append(view[1]))
     settings = SimpleNamespace(integer=lambda _name: 2)
     broker: Any = SimpleNamespace(
@@ -139,6 +146,12 @@ def test_what_clients_call_themselves_takes_little_memory() -> None:
     image = Image()
     image.apply([Quota((("client-id", None),), {"request_percentage": 50.0})], 1)
     quotas.follow(image)
+    return quotas
+
+
+def test_what_clients_call_themselves_takes_little_memory() -> None:
+    served: list[int] = []
+    quotas = quotas_of_clients(served)
     client_id = b"x" * 32_000
     connection: Any = SimpleNamespace(principal="User:ANONYMOUS")
     frame = memoryview(struct.pack(">hhih", 18, 0, 1, len(client_id)) + client_id)
@@ -146,6 +159,27 @@ def test_what_clients_call_themselves_takes_little_memory() -> None:
     assert served == [18] and not quotas.counters and not quotas._meters
     assert quotas.meters_of("User:u", client_id).request is not None
     assert all(len(part) <= 256 for key in (*quotas.counters, *quotas._meters) for part in key)
+
+
+def test_room_for_new_clients_is_made_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every request of somebody who changes his client id would look at the counters of all."""
+    monkeypatch.setattr(quotas_module, "MAX_COUNTERS", 100)
+    monkeypatch.setattr(quotas_module, "ROOM", 10)
+    looked_at = []
+
+    def busy(counter: Rate, now: float) -> bool:
+        looked_at.append(counter)
+        return False
+
+    monkeypatch.setattr(Rate, "idle", busy)
+    quotas = quotas_of_clients([])
+    for number in range(100):
+        quotas.meters_of("User:u", b"client-%d" % number)
+    assert len(quotas.counters) == 100 and not looked_at
+    for number in range(100, 110):
+        quotas.meters_of("User:u", b"client-%d" % number)
+    assert len(looked_at) == len(quotas.counters) == 100
+    assert {name for _, _, name in quotas.counters} == {f"client-{number}" for number in range(10, 110)}
 
 
 # --- a running broker ---------------------------------------------------------------------------------------
@@ -299,6 +333,24 @@ def test_a_host_that_nobody_knows_has_no_quota(wire: Wire) -> None:
         ErrorCode.invalid_request,
     ]
     assert answer.entries[0].error_message == "host.invalid is not a valid IP or resolvable host."
+
+
+def test_a_request_asks_name_servers_for_some_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "MAX_LOOK_UPS", 3)
+    asked: list[str] = []
+
+    async def look_up(_loop: Any, host: str, _port: Any) -> list[Any]:
+        asked.append(host)
+        return []
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", look_up)
+    names = ["127.0.0.9", "::1", "a.example", "b.example", "a.example", "c.example", "d.example", "e.example"]
+    changes = [QuotaChange((("ip", name),), [("connection_creation_rate", 1.0)]) for name in names]
+    anyone: Any = None
+    call = Call(anyone, codec(49, 1), 1, anyone)
+    unknown = asyncio.run(ClientQuotasApi(anyone)._unknown_hosts(call, changes))
+    assert asked == ["a.example", "b.example", "c.example"], "addresses and repeats are not looked up"
+    assert unknown == {("ip", "d.example"), ("ip", "e.example")}
 
 
 def test_quotas_are_described_by_filters_and_survive_a_restart(broker: Broker, wire: Wire) -> None:

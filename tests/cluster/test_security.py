@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millstream.cluster import security
+from millstream.cluster import scram, security
 from millstream.cluster.commands import OK, Command
 from millstream.cluster.context import Context
 from millstream.cluster.controller import decide
@@ -210,6 +210,22 @@ def test_the_first_thing_wrong_with_a_scram_user_is_told(world: World) -> None:
     found = world.do(AlterScram([Scram("bob", 1, "aa", "bb", "cc", 4096)] * 2))
     assert found["bob"].error is ErrorCode.duplicate_resource
     assert not world.image.scram
+
+
+def test_one_request_changes_a_limited_number_of_scram_users(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scram, "MAX_CHANGES", 2)
+    found = world.do(AlterScram([Scram(name, 1, "aa", "bb", "cc", 4096) for name in "abc"]))
+    assert [found[name].error for name in "abc"] == [ErrorCode.none] * 2 + [ErrorCode.policy_violation]
+    assert list(world.image.scram) == [("a", 1), ("b", 1)]
+
+
+def test_salts_are_of_a_limited_length(world: World) -> None:
+    found = world.do(AlterScram([Scram("bob", 1, "aa" * 501, "bb", "cc", 4096)]))
+    assert found["bob"].error is ErrorCode.unacceptable_credential
+    assert "salt" in (found["bob"].message or "")
+    assert world.do(AlterScram([Scram("bob", 1, "aa" * 500, "bb", "cc", 4096)])) == {"bob": OK}
 
 
 def test_the_life_of_a_token(world: World) -> None:

@@ -13,7 +13,7 @@ from millstream.console.console_config import ConsoleConfig
 from millstream.console.formatting import Paging, counted, number, size
 from millstream.console.json_tree import parse_tree, tree_text
 from millstream.console.masking import DOTS, Masks
-from millstream.console.pages.schemas import side_by_side
+from millstream.console.pages.schemas import pretty, side_by_side
 from millstream.console.record_display import RecordRenderer, utc_timestamp
 from millstream.console.search import Search
 from millstream.console.search_worker import PARTS, Searcher, TextMatcher
@@ -196,6 +196,13 @@ def test_difference_of_texts() -> None:
     assert rows[4].left == "old"
     assert rows[4].right == "new"
     assert [row.change for row in side_by_side("same", "same")] == ["same"]
+
+
+def test_schemas_are_laid_out_where_that_can_be_done() -> None:
+    deep = '{"items": ' * 20_000 + "{}" + "}" * 20_000
+    assert pretty('{"type":"long"}', "AVRO") == '{\n  "type": "long"\n}'
+    for text, schema_type in ((deep, "JSON"), ("{", "AVRO"), ('syntax = "proto3";', "PROTOBUF")):
+        assert pretty(text, schema_type) == text
 
 
 def test_series_forget_what_is_old() -> None:

@@ -6,6 +6,7 @@ nothing that they forbid may slip through with what follows.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 from millstream.broker.telemetry import subscriptions
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
     from millstream.cluster.image import Delta, Image
 
+ACLS_AT_ONCE = 500
+
 
 class MetadataPublisher:
     def __init__(self, broker: Broker) -> None:
@@ -25,7 +28,7 @@ class MetadataPublisher:
         """An entry of the metadata log was applied: follow it before the change is answered."""
         broker = self._broker
         if broker.authorizer is not None and delta.changed("acls"):
-            self._follow_acls(broker.authorizer, image, delta)
+            await self._follow_acls(broker.authorizer, image, delta)
         if delta.changed("quotas"):
             self.follow_quotas(image)
         if delta.changed("tokens"):
@@ -41,13 +44,17 @@ class MetadataPublisher:
         if broker.security is not None:
             broker.security.metadata_changed(image, delta)
 
-    def _follow_acls(self, authorizer: Authorizer, image: Image, delta: Delta) -> None:
+    async def _follow_acls(self, authorizer: Authorizer, image: Image, delta: Delta) -> None:
         """What connections repeat was allowed by the old rules. Fetches that wait are judged when they
         wake."""
         keys = [cast(AclBinding, key) for table, key in delta.security if table == "acls"]
-        authorizer.change(
-            [key for key in keys if key in image.acls], [key for key in keys if key not in image.acls]
-        )
+        for start in range(0, len(keys), ACLS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # there may be ten thousand, and nobody has been told of them yet
+            some = keys[start : start + ACLS_AT_ONCE]
+            authorizer.change(
+                [key for key in some if key in image.acls], [key for key in some if key not in image.acls]
+            )
         for connection in self._broker.admission.open:
             connection.fast_path = None
 

@@ -42,6 +42,7 @@ from millstream.cluster.metadata_snapshots import SNAPSHOT_ENTRIES, MetadataSnap
 from millstream.cluster.pending_commands import PendingCommand, answer, not_controller
 from millstream.cluster.registration import Registration
 from millstream.cluster.registration_keeper import RegistrationKeeper
+from millstream.cluster.security_records import KINDS
 from millstream.cluster.store import (
     RETRY_SECONDS,
     Compacted,
@@ -64,6 +65,7 @@ Listener = Callable[[Image, Delta], Awaitable[None] | None]
 # Some milliseconds; longer entries are encoded and decoded by a thread.
 ENCODED_IN_LOOP = 500  # records
 DECODED_IN_LOOP = 16 * 1024  # bytes, which are deflated
+APPLIED_AT_ONCE = 500  # records about ACLs, users, quotas and tokens, none of which needs another
 PATIENCE = 10.0  # after which a broker that is not let in says so
 
 
@@ -243,7 +245,7 @@ class Controller:
             epoch, records = await self.run_in_thread(decode, payload) if in_thread else decode(payload)
             check_epoch(self.image, epoch, records)
         async with self._telling:
-            delta = self.image.apply(records, version)
+            delta = await self._into_image(records, version)
             self._snapshots.count(records)
             await self._follow(delta)
         if (
@@ -254,6 +256,17 @@ class Controller:
             self._snapshots.begin()
             compact = partial(self._snapshots.compact, self.image.copy())
             self._compaction = asyncio.create_task(self._guard(compact), name="metadata-snapshot")
+
+    async def _into_image(self, records: Sequence[Record], version: int) -> Delta:
+        """In one turn of the loop, so that nobody sees a topic without its partitions."""
+        if len(records) <= APPLIED_AT_ONCE or not all(type(record) in KINDS for record in records):
+            return self.image.apply(records, version)
+        delta = Delta(version)
+        for start in range(0, len(records), APPLIED_AT_ONCE):
+            self.image.apply_part(records[start : start + APPLIED_AT_ONCE], delta)
+            await asyncio.sleep(0)
+        self.image.version = version
+        return delta
 
     async def _skip_to_snapshot(self) -> None:
         """The entries that come next are gone: take the snapshot, and tell the difference."""

@@ -257,14 +257,19 @@ class Image:
     def apply(self, records: Iterable[Record], version: int) -> Delta:
         """Takes in one entry (or chunk) of the log; afterwards the image is at `version`."""
         delta = Delta(version)
+        self.apply_part(records, delta)
+        self.version = version
+        return delta
+
+    def apply_part(self, records: Iterable[Record], delta: Delta) -> None:
+        """Some records of an entry, in order. What they change goes into `delta`; the version stays as it
+        is until the entry is complete."""
         fresh: dict[UUID, list[Partition]] = {}  # lists made by this call, which it may still change
         for record in records:
             if isinstance(record, Partition):
                 self._apply_partition(record, delta, fresh)
             else:
                 self._apply_other(record, delta, fresh)
-        self.version = version
-        return delta
 
     def load(self, records: Iterable[Record], version: int) -> None:
         """As `apply`, but faster: for an image that nobody has read yet, and with nobody to tell what

@@ -13,6 +13,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 MECHANISMS = (1, 2)
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 MAX_CREDENTIALS = 100_000
+MAX_CHANGES = 10_000  # in one request
 MAX_NAME = 1000
 MAX_SALT = 1000  # hex digits
 
@@ -48,6 +49,10 @@ def alter_scram(image: Image, command: AlterScram) -> Decision:
                 raise KafkaError(
                     ErrorCode.unacceptable_credential,
                     f"there are {MAX_CREDENTIALS} credentials, the most that are kept",
+                )
+            if len(seen) > MAX_CHANGES:
+                raise KafkaError(
+                    ErrorCode.policy_violation, f"more than {MAX_CHANGES} credentials in one request"
                 )
         except KafkaError as problem:
             if replies[change.user].ok:

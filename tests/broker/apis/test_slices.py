@@ -22,19 +22,23 @@ from uuid import UUID
 import pytest
 from benchmarks.largest import PARTITIONS, TOPIC, largest_requests
 
-from millstream.broker.apis import fetch, metadata, produce
+from millstream.broker.apis import consumer_groups, fetch, metadata, produce
 from millstream.broker.apis.configs import ConfigsApi
+from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
 from millstream.broker.apis.find_coordinator import FindCoordinatorApi
 from millstream.broker.apis.groups import GroupsApi
+from millstream.broker.authorizer import AclIndex
 from millstream.broker.network.connection import Connection
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import ELEMENTS_PER_SLICE, run_slice
+from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, run_slice
 from millstream.broker.server import Broker
 from millstream.cluster import driver
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import Partition, Topic
+from millstream.cluster.scram import AlterScram
 from millstream.cluster.security_commands import CreateAcls
+from millstream.cluster.security_records import Scram
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire._kio import entity_writer
 from millstream.wire.acls import AclBinding
@@ -263,6 +267,110 @@ async def test_large_entries_of_the_metadata_log_are_encoded_in_a_thread(
     assert threads[0] == threading.get_ident() != threads[1]
 
 
+async def test_large_entries_of_the_metadata_log_are_decoded_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another controller: its own need no decoding."""
+    controller = world.broker.controller
+    threads = {}
+    decode = driver.decode
+
+    def decoded(payload: bytes) -> Any:
+        threads[len(payload) > driver.DECODED_IN_LOOP] = threading.get_ident()
+        return decode(payload)
+
+    monkeypatch.setattr(driver, "decode", decoded)
+    monkeypatch.setattr(driver, "_Flight", lambda *_: None)
+    for count in (1, 5000):
+        bindings = [
+            AclBinding(2, str(UUID(int=7**20 * number)), 3, f"User:{number}", "*", 3, 3)
+            for number in range(count)
+        ]
+        await controller.submit(CreateAcls(bindings))
+    assert threads[False] == threading.get_ident() != threads[True]
+
+
+async def test_changes_of_many_acls_and_users_come_into_effect_in_slices(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter()
+    image, add = world.broker.image, AclIndex.add
+    apply_other, versions = Image._apply_other, set()
+
+    def applied(image: Image, *arguments: Any) -> None:
+        counter.one()
+        versions.add(image.version)
+        apply_other(image, *arguments)
+
+    def indexed(index: AclIndex, acl: AclBinding) -> None:
+        counter.one()
+        add(index, acl)
+
+    monkeypatch.setattr(Image, "_apply_other", applied)
+    monkeypatch.setattr(AclIndex, "add", indexed)
+    acls = [AclBinding(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(ELEMENTS)]
+    users = [Scram(f"u{number}", 1, "aa", "bb", "cc", 4096) for number in range(ELEMENTS)]
+    for command in (CreateAcls(acls), AlterScram(users)):
+        counter.now = counter.largest = 0
+        versions.clear()
+        before = image.version
+        counting = world.loop.create_task(counter.count_turns())
+        await world.broker.controller.submit(command, is_large=True)
+        counting.cancel()
+        assert 1 < counter.largest <= driver.APPLIED_AT_ONCE
+        assert versions == {before}, "the version says that all of an entry is there"
+        assert image.version == before + 1
+    assert len(image.acls) == len(image.scram) == ELEMENTS
+    assert len(world.broker.authorizer.index.acls) == ELEMENTS
+
+
+async def test_many_acls_of_one_resource_are_described_in_slices(world: World) -> None:
+    bindings = [AclBinding(2, "t", 3, f"User:u{number}", "*", 3, 3) for number in range(ELEMENTS)]
+    await world.broker.controller.submit(CreateAcls(bindings))
+    request = SimpleNamespace(
+        resource_type_filter=2,
+        resource_name_filter="t",
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    counter = Counter()
+    assert await world.largest_turn(world.broker.dispatcher.apis[29], request, counter) <= LIMIT
+    assert counter.largest > 1
+
+
+async def test_rights_on_many_topics_of_a_group_are_looked_up_in_slices(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics that a described group reads, and those that a heartbeat names."""
+    counter = Counter()
+
+    def counted(*arguments: Any, **options: Any) -> bool:
+        counter.one()
+        return may(*arguments, **options)
+
+    may = consumer_groups.may
+    monkeypatch.setattr(consumer_groups, "may", counted)
+    api = ConsumerGroupsApi(world.broker)
+    names = {UUID(int=number): f"t{number}" for number in range(ELEMENTS)}
+    member = SimpleNamespace(member_id="m", assigned=dict.fromkeys(names), revoking={})
+    group: Any = SimpleNamespace(members={"m": member}, target=lambda _member_id: {})
+    monkeypatch.setattr(api.groups.consumer_groups.topics, "name_of", names.get)
+    call = Call(world._peer(), codec(69, 1), 1, SimpleNamespace())
+    looking = counter_turns(api._may_see_topics(call, group), counter)
+    assert looking.value is True and counter.largest <= ELEMENTS_PER_SLICE
+    counter.now = counter.largest = 0
+    heartbeat = next(
+        request
+        for name, request in largest_requests(codec(68, 1).request, ELEMENTS)
+        if name.startswith("subscribed_topic_names, all different")
+    )
+    served = await world.largest_turn(world.broker.dispatcher.apis[68], heartbeat, counter)
+    assert 1 < served <= LIMIT
+
+
 async def test_a_handler_without_slices_is_noticed(world: World) -> None:
     def describe(call: Call) -> Any:
         return call.answer(groups=[group for group in call.request.groups if group == "nobody"])
@@ -290,6 +398,17 @@ def decides_in_a_thread(decide: Any) -> Any:
 def test_a_request_that_fits_is_not_served_in_slices() -> None:
     assert fetch.MANY_PARTITIONS <= LIMIT
     assert produce.MANY_PARTITIONS <= LIMIT
+
+
+def counter_turns(slices: Slices[Any], counter: Counter) -> StopIteration:
+    """All of the slices; how they ended."""
+    while True:
+        try:
+            run_slice(slices)
+        except StopIteration as end:
+            return end
+        finally:
+            counter.next_turn()
 
 
 def not_found(group_id: str) -> Any:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.broker.apis.scram_credentials import MAX_SALTED, _upsertion
 from millstream.broker.login import credentials
 from millstream.broker.login.credentials import CredentialStore, from_salted, make_credential
 from millstream.broker.login.jaas import parse_jaas, plain_users
@@ -28,6 +29,7 @@ from millstream.broker.tokens import Tokens
 from millstream.client.sasl import Scram as ClientScram
 from millstream.client.security import Sasl
 from millstream.cluster.image import Image
+from millstream.cluster.scram import AlterScram, alter_scram
 from millstream.cluster.security_records import Account, ApiKey, Token, TokenGone
 from millstream.cluster.security_records import Scram as Record
 from tests.support.secured import TokenServer, encoded
@@ -171,6 +173,25 @@ def test_a_token_is_found_by_its_hmac_until_it_is_gone(monkeypatch: pytest.Monke
     assert tokens.find(hmacs["t7"]) is None and tokens.find(hmacs["t8"]) == made[8]
     assert computed == ["t7"], "a change costs no HMAC of other tokens"
     assert len(tokens._by_hmac) == 49
+
+
+def test_of_a_long_salt_and_a_long_password_only_so_much_is_taken() -> None:
+    """A request may have 100 MB of either. The controller refuses what is left of such a salt."""
+    image = Image()
+    for salt_bytes, salted_bytes in ((500, 64), (1_000_000, 64), (500, 1_000_000)):
+        upsertion = SimpleNamespace(
+            name="u",
+            mechanism=2,
+            iterations=4096,
+            salt=b"s" * salt_bytes,
+            salted_password=b"p" * salted_bytes,
+        )
+        record = _upsertion(upsertion)
+        assert len(record.salt) <= 2 * MAX_SALTED
+        cut = from_salted("SCRAM-SHA-512", b"p" * min(salted_bytes, MAX_SALTED), b"", 4096)
+        assert record.stored_key == cut.stored_key.hex()
+        kept = alter_scram(image, AlterScram([record])).records
+        assert bool(kept) == (salt_bytes <= 500)
 
 
 def test_an_unknown_user_has_the_same_salt_each_time(store: CredentialStore) -> None:

@@ -5,14 +5,13 @@ A client sends a salted password, never the password; what is kept are the two k
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.authorizer import ALTER, CLUSTER, DESCRIBE, may
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.cluster.commands import Result
-from millstream.cluster.scram import AlterScram
+from millstream.cluster.scram import MECHANISMS, AlterScram
 from millstream.cluster.security_records import Scram, ScramGone
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -39,35 +38,39 @@ class ScramCredentialsApi:
                 error_message="Cluster authorization failed.",
                 results=(),
             )
-        known: dict[str, list[Any]] = defaultdict(list)
-        for (user, mechanism), credential in sorted(self.broker.image.scram.items()):
-            yield
-            known[user].append(
-                call.make("CredentialInfo", mechanism=mechanism, iterations=credential.iterations)
-            )
+        scram = self.broker.image.scram
         times: dict[str, int] = {}
         for each in call.request.users or ():
             yield
             times[each.name] = times.get(each.name, 0) + 1
+        users = times.keys() or (yield from distinct(user for user, _ in list(scram)))
         results = []
-        for user in times or list(known):
+        for user in users:
             yield
             error, message = ErrorCode.none, None
+            known = {mechanism: scram.get((user, mechanism)) for mechanism in MECHANISMS}
+            if not times and not any(known.values()):
+                continue  # gone since the last slice
             if times.get(user, 1) > 1:
                 error = ErrorCode.duplicate_resource
                 message = (
                     f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
                 )
-            elif user not in known:
+            elif not any(known.values()):
                 error = ErrorCode.resource_not_found
                 message = f"Attempt to describe a user credential that does not exist: {user}"
+            infos = (
+                call.make("CredentialInfo", mechanism=mechanism, iterations=credential.iterations)
+                for mechanism, credential in known.items()
+                if credential is not None and error is ErrorCode.none
+            )
             results.append(
                 call.make(
                     "DescribeUserScramCredentialsResult",
                     user=user,
                     error_code=error,
                     error_message=message,
-                    credential_infos=tuple(known[user]) if error is ErrorCode.none else (),
+                    credential_infos=tuple(infos),
                 )
             )
         return call.answer(error_code=ErrorCode.none, error_message=None, results=tuple(results))
