@@ -51,3 +51,24 @@ def test_errors_quote_no_password() -> None:
     with pytest.raises(ValueError, match="is not the address") as refused:
         SchemaRegistry("htp://a:pw@h")
     assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://idp/token?secret=hush", "https://idp/token?secret=[hidden]"),
+        ("https://h/x?a=1&access_token=hush&b=2#c", "https://h/x?a=1&access_token=[hidden]&b=2#c"),
+        (
+            "jdbc:postgresql://h/db?user=ann&password=hush",
+            "jdbc:postgresql://h/db?user=ann&password=[hidden]",
+        ),
+        (
+            "https://h/?X-Amz-Signature=hush,https://i/?n=1",
+            "https://h/?X-Amz-Signature=[hidden],https://i/?n=1",
+        ),
+        ("https://h/token?n=1", "https://h/token?n=1"),
+        ("a?token=kept, as it is no URL", "a?token=kept, as it is no URL"),
+    ],
+)
+def test_secrets_in_a_query_are_hidden(url: str, shown: str) -> None:
+    assert hide_url_passwords(url) == shown

@@ -1,4 +1,4 @@
-"""Secrets out of what people see: settings by their names, and user:password@ inside of URLs."""
+"""Secrets out of what people see: settings by name; in URLs user:password@ and ?token=..."""
 
 import re
 
@@ -21,6 +21,11 @@ SHOWN_NAMES = ("endpoint.url", "credentials.source", "callback.handler.class", "
 # addresses the next one begins after the comma.
 _LOGIN_IN_URL = re.compile(r"""://((?:(?!,[A-Za-z]\w*://)[^\s"'<>])*)@""")
 
+_SECRET_IN_QUERY = re.compile(
+    r"([?&][\w.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|signature)[\w.-]*=)[^&#\s\"'<>,]+",
+    re.IGNORECASE,
+)
+
 
 def is_secret(setting: str) -> bool:
     """Whether a setting's name says that its value is nobody's business."""
@@ -30,8 +35,11 @@ def is_secret(setting: str) -> bool:
 
 def hide_url_passwords(text: str) -> str:
     """`http://ann:[hidden]@host` for `http://ann:pw@host`; a login without a colon is a token, and goes
-    too."""
-    return _LOGIN_IN_URL.sub(_hidden_login, text) if "://" in text and "@" in text else text
+    too, and so does what a query calls a secret."""
+    if "://" not in text:
+        return text
+    shown = _LOGIN_IN_URL.sub(_hidden_login, text) if "@" in text else text
+    return _SECRET_IN_QUERY.sub(rf"\1{HIDDEN}", shown) if "=" in shown else shown
 
 
 def shown_value(setting: str, value: str) -> str:
