@@ -18,6 +18,7 @@ from typing import Any
 MAX_LENGTH = 4096
 MAX_UNICODE_CLASSES = 64
 MAX_NAMED_GROUPS = 16
+MAX_GROUPS = 100  # where they are captured
 DEFAULT_MEMORY = 8 << 20  # of one expression, RE2's own default
 
 
@@ -30,14 +31,24 @@ def compile_pattern(pattern: str, max_memory: int = DEFAULT_MEMORY) -> Any:
     too much."""
     if len(pattern) > MAX_LENGTH:
         raise InvalidPattern(f"longer than {MAX_LENGTH} characters")
-    found = _compiled(pattern, max_memory)
-    if isinstance(found, str):
-        raise InvalidPattern(found)
-    return found
+    return _found(_compiled(pattern, max_memory))
+
+
+def compile_with_groups(pattern: str) -> Any:
+    """As `compile_pattern`, but it captures its groups, which may be some."""
+    if len(pattern) > MAX_LENGTH or pattern.count("(") > MAX_GROUPS:
+        raise InvalidPattern(f"longer than {MAX_LENGTH} characters, or more than {MAX_GROUPS} groups")
+    return _found(_compiled(pattern, DEFAULT_MEMORY, captures=True))
+
+
+def _found(compiled: Any) -> Any:
+    if isinstance(compiled, str):
+        raise InvalidPattern(compiled)
+    return compiled
 
 
 @lru_cache(maxsize=64)
-def _compiled(pattern: str, max_memory: int) -> Any:
+def _compiled(pattern: str, max_memory: int, captures: bool = False) -> Any:
     """The compiled expression, or what is wrong with it: that, too, is worth keeping."""
     import re2
 
@@ -46,7 +57,7 @@ def _compiled(pattern: str, max_memory: int) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = max_memory
-    options.never_capture = True
+    options.never_capture = not captures
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
@@ -54,4 +65,5 @@ def _compiled(pattern: str, max_memory: int) -> Any:
         return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
     except UnicodeEncodeError:
         return "half a character"
-    return f"more than {MAX_NAMED_GROUPS} named groups" if compiled.groups > MAX_NAMED_GROUPS else compiled
+    most = MAX_GROUPS if captures else MAX_NAMED_GROUPS
+    return f"more than {most} named groups" if compiled.groups > most else compiled

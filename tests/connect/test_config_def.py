@@ -15,7 +15,7 @@ from millstream.connect.config.config_def import (
     ValidString,
 )
 from millstream.connect.config.connector_config import SINK_CONFIG, check_sink
-from millstream.connect.config.java_regex import ValidRegex, compile_regex
+from millstream.connect.config.java_regex import ValidRegex, compile_regex, replace_first
 from millstream.connect.rest.responses import body_of
 from millstream.http.errors import HttpError
 from millstream.settings.config_key import Importance
@@ -83,10 +83,24 @@ def test_validate_names_everything_that_is_wrong() -> None:
         (r"\w+", "caf\u00e9", False),  # ASCII, as in Java
         (r"a\z", "a", True),
         (r"[]a]+", "]a", True),
+        (r"a\Z", "a", True),
+        (r"a\\Z", "a\\Z", True),
+        (r"(a)\1", "aa", True),
+        (r"(?!b)a++", "aa", True),
+        (r"a{,2}", "aa", True),
+        (r"(?i)a-\d{2,}", "A-123", True),
     ],
 )
 def test_patterns_of_java(pattern: str, text: str, matches: bool) -> None:
     assert (compile_regex(pattern).fullmatch(text) is not None) is matches
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "((a*)*)*b", r"(?<x>(a|\w)*)-\Qb\E\z"])
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    """By Python's own module these would take years, and nothing else of the worker would run."""
+    compiled = compile_regex(pattern)
+    assert compiled.fullmatch("a" * 200) is None
+    assert replace_first(compile_regex("(?<n>a+)-(b)"), "$2${n}", "aa-b") == "baa"
 
 
 @pytest.mark.parametrize("pattern", ["(" * 5000 + ")" * 5000, "a{99999999999999999999}", "("])

@@ -1,11 +1,19 @@
-"""Java's regular expressions by Python's: patterns are nearly the same, replacements ($1) are not."""
+"""Java's regular expressions: patterns are nearly the same as Python's, replacements ($1) are not.
+
+They come from whoever may write a connector's settings, and `(a+)+b` takes for ever to find that a name of
+thirty letters does not match. In Java that costs its own thread; here it would stop the whole worker, since
+Python matches without giving up the interpreter's lock. So RE2 matches, in linear time, what it understands:
+all but look-around, references to groups, possessive quantifiers and a few spellings that it reads in another
+way. Those are left to Python's own module.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from millstream.connect.config.config_def import ConfigError
+from millstream.patterns import InvalidPattern, compile_with_groups
 
 _GROUP = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}", re.DOTALL)
 # Parts of a pattern that Java and Python write differently. Java's (?<name>...) is a look-behind to Python
@@ -31,6 +39,10 @@ _SETS = {
     "Space": r" \t\n\x0b\f\r",
 }
 
+# Repetitions from nothing, POSIX classes, escapes by number: Python and RE2 differ about them.
+_READ_OTHERWISE = re.compile(r"\{,|\[:|\\[0-9]")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+
 
 class ValidRegex:
     def __call__(self, name: str, value: Any) -> None:
@@ -46,7 +58,8 @@ class ValidRegex:
 
 
 def compile_regex(pattern: str) -> re.Pattern[str]:
-    """With Java's classes: `\\w`, `\\d` and `\\s` are ASCII there, and so are POSIX's (`\\p{Alpha}`)."""
+    """With Java's classes: `\\w`, `\\d` and `\\s` are ASCII there, and so are POSIX's (`\\p{Alpha}`). RE2's
+    patterns have the methods of Python's."""
     depth = 0
 
     def translated(part: re.Match[str]) -> str:
@@ -65,10 +78,18 @@ def compile_regex(pattern: str) -> re.Pattern[str]:
             depth = 0
         return part.group()
 
+    text = _PART.sub(translated, pattern)
     try:
-        return re.compile(_PART.sub(translated, pattern), re.ASCII)
+        compiled = re.compile(text, re.ASCII)
     except (RecursionError, OverflowError):
         raise re.error("it is nested too deeply, or repeats too often") from None
+    if _READ_OTHERWISE.search(text) is None:
+        try:
+            ends = _ESCAPED.sub(lambda escaped: r"\z" if escaped[0] == r"\Z" else escaped[0], text)
+            return cast("re.Pattern[str]", compile_with_groups(ends))
+        except InvalidPattern:
+            pass
+    return compiled
 
 
 def _set_of(part: re.Match[str], *, inside: bool) -> str:
