@@ -20,8 +20,8 @@ def with_keys(analysis: Analysis, sink: str | None) -> Analysis:
         return replace(analysis, key_expressions=slots)
     select = list(analysis.select)
     places: dict[ast.Expression, list[int]] = {}
-    for index, column in enumerate(select):
-        places.setdefault(column.expression, []).append(index)
+    for place, column in enumerate(select):
+        places.setdefault(column.expression, []).append(place)
     missing: list[int] = []
     for slot, viable in enumerate(slots):
         index = _find(analysis, places, viable)
