@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,7 @@ from millstream.cluster.security_commands import CreateAcls
 from millstream.cluster.security_records import Scram
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire._kio import entity_writer
-from millstream.wire.acls import AclBinding
+from millstream.wire.acls import AclBinding, AclFilter
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import codec
 
@@ -324,21 +325,47 @@ async def test_changes_of_many_acls_and_users_come_into_effect_in_slices(
     assert len(world.broker.authorizer.index.acls) == ELEMENTS
 
 
-async def test_many_acls_of_one_resource_are_described_in_slices(world: World) -> None:
-    bindings = [AclBinding(2, "t", 3, f"User:u{number}", "*", 3, 3) for number in range(ELEMENTS)]
+@pytest.mark.parametrize("resources", [1, ELEMENTS])
+async def test_many_acls_are_described_in_slices(
+    world: World, resources: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bindings = [
+        AclBinding(2, f"t{number % resources}", 3, f"User:u{number}", "*", 3, 3) for number in range(ELEMENTS)
+    ]
     await world.broker.controller.submit(CreateAcls(bindings))
+    counter = Counter()
+    matches = AclFilter.matches
+
+    def counted(wanted: AclFilter, binding: AclBinding) -> bool:
+        counter.one()
+        return matches(wanted, binding)
+
+    monkeypatch.setattr(AclFilter, "matches", counted)
     request = SimpleNamespace(
         resource_type_filter=2,
-        resource_name_filter="t",
+        resource_name_filter=None,
         pattern_type_filter=1,
         principal_filter=None,
         host_filter=None,
         operation=1,
         permission_type=1,
     )
+    assert 1 < await world.largest_turn(world.broker.dispatcher.apis[29], request, counter) <= LIMIT
+
+
+async def test_many_renewers_of_a_token_are_refused_unseen(world: World) -> None:
     counter = Counter()
-    assert await world.largest_turn(world.broker.dispatcher.apis[29], request, counter) <= LIMIT
-    assert counter.largest > 1
+    renewers = [SimpleNamespace(principal_type="User", principal_name=f"u{n}") for n in range(ELEMENTS)]
+    request = SimpleNamespace(
+        owner_principal_name=None,
+        renewers=counted_sequence(counter)(renewers),
+        max_lifetime=timedelta(days=1),
+    )
+    call = Call(world._peer(), codec(38, 3), 1, request)
+    answer = await world.broker.dispatcher._handle(world.broker.dispatcher.apis[38], call)
+    assert answer is not None
+    assert counter.now == 0
+    assert not world.broker.image.tokens
 
 
 async def test_rights_on_many_topics_of_a_group_are_looked_up_in_slices(
