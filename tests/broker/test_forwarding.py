@@ -11,7 +11,7 @@ import pytest
 
 from millstream.broker.network.dispatch import Call
 from millstream.client.messages import exchange, request_header
-from millstream.cluster.commands import NewTopic
+from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.wire.envelope import (
     EnvelopeResponse,
     pack_envelope,
@@ -353,11 +353,36 @@ def test_the_bytes_of_envelopes() -> None:
 async def test_a_broker_that_will_not_come_back_is_forgotten(cluster: MemoryCluster) -> None:
     wire = await cluster.wire(cluster.others[0].node_id)
     victim = cluster.others[1].node_id
-    alive = await wire.request("unregister_broker", broker_id=victim)
-    assert alive.error_code is ErrorCode.invalid_request
     await cluster.stop(victim)
     await cluster.in_step()
     assert (await wire.request("unregister_broker", broker_id=victim)).error_code is ErrorCode.none
     again = await wire.request("unregister_broker", broker_id=victim)
     assert again.error_code is ErrorCode.broker_id_not_registered
     assert not cluster.controller.image.knows_broker(victim)
+
+
+@pytest.mark.parametrize("which", ["controller", "another"])
+async def test_a_broker_that_is_forgotten_alive_stays_away_until_it_restarts(
+    cluster: MemoryCluster, which: str
+) -> None:
+    await cluster.controller.controller.submit(CreateTopics([NewTopic("t", 1, 3)]))
+    await cluster.in_step()
+    victim = cluster.controller if which == "controller" else cluster.others[0]
+    rest = [broker for broker in cluster.brokers.values() if broker is not victim]
+    wire = await cluster.wire(rest[0].node_id)
+    answer = await wire.request("unregister_broker", broker_id=victim.node_id)
+    assert answer.error_code is ErrorCode.none, answer
+    await wait_until_async(lambda: any(broker.controller.leading for broker in rest))
+    assert not victim.controller.leading and not victim.controller.holds_lease()
+    # Others come and go, and each time its node in the store is looked at again.
+    another = rest[1].node_id
+    await cluster.stop(another)
+    await cluster.start(another)
+    await cluster.in_step()
+    image = cluster.controller.image
+    assert not image.knows_broker(victim.node_id)
+    [partition] = image.all_partitions()
+    assert partition.leader in (rest[0].node_id, another) and victim.node_id not in partition.isr
+    await cluster.stop(victim.node_id)
+    await cluster.start(victim.node_id)
+    await wait_until_async(lambda: len(next(cluster.controller.image.all_partitions()).isr) == 3)

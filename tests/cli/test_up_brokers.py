@@ -48,7 +48,11 @@ def test_the_folder_remembers(tmp_path: Path) -> None:
     assert decide(None, None, None) == Size()
     with pytest.raises(CannotChange, match="cannot be changed"):
         decide(tmp_path, 3, 3)
-    assert decide(tmp_path, 2, None) == Size(2, 1)  # nothing is lost
+    assert decide(tmp_path, 2, None) == Size(2, 1, removed=(3,))  # nothing is lost
+    remember(tmp_path, Size(2, 1, removed=(3, 4)))  # until the cluster has forgotten them
+    assert decide(tmp_path, None, None).removed == (3, 4)
+    assert decide(tmp_path, 3, None) == Size(3, 1, removed=(4,))
+    remember(tmp_path, Size(3, 1))
     (tmp_path / "broker-3" / "orders-0").mkdir(parents=True)
     with pytest.raises(CannotChange, match=r"broker 3 holds partitions.*reassign-partitions.*1,2"):
         decide(tmp_path, 2, None)
@@ -139,6 +143,38 @@ def test_one_broker_becomes_three(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert code == 0 and "killing" not in err
     refused = run("up", *words, "--brokers", "2")
     assert refused.code == 1 and "reassign-partitions" in refused.err
+
+
+@pytest.mark.java
+def test_brokers_that_are_left_out_are_forgotten(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "data"
+    monkeypatch.setenv("MILLSTREAM_DATA_DIR", str(folder))
+    words = ["--only", "broker", "--port-base", "0", "--data-dir", str(folder)]
+
+    def brokers() -> list[int]:
+        listed = run("-p", "up", "cluster", "list-endpoints", "--include-fenced-brokers", "-o", "json")
+        return [each["id"] for each in json.loads(listed.out)]
+
+    three = Up(folder, *words, "--brokers", "3").ready()
+    assert brokers() == [1, 2, 3]
+    three.stop()
+    two = Up(folder, *words, "--brokers", "2").ready()
+    wait_until(lambda: remembered(folder) == Size(2, 1))
+    assert brokers() == [1, 2]
+    two.stop()
+
+    three = Up(folder, *words, "--brokers", "3").ready()
+    assert run("-p", "up", "topics", "--create", "--topic", "t", "--replica-assignment", "1:3").code == 0
+    three.stop()
+    remember(folder, Size(2, 1, removed=(3,)))  # as if the topic had been made while broker 3 was away
+    two = Up(folder, *words).ready()
+    wait_until(lambda: two.home.instance().ready)
+    assert brokers() == [1, 2, 3] and remembered(folder).removed == (3,)
+    _, _, err = two.stop()
+    assert "broker 3 is still registered: 1 partitions have a replica on it" in err
 
 
 # --- secured ------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from millstream.cluster.commands import (
     BrokerLost,
     ClaimController,
     CreateTopics,
-    DeleteTopics,
     FeatureUpdate,
     NewTopic,
     ProducerIdBlock,
@@ -18,6 +17,7 @@ from millstream.cluster.commands import (
     UpdateFeatures,
     UpgradeType,
 )
+from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import (
     BrokerDown,
     BrokerGone,
@@ -249,16 +249,32 @@ def test_every_broker_must_support_a_feature() -> None:
 def test_a_broker_that_is_gone_for_good_can_be_forgotten() -> None:
     world = World(1, 2)
     world.topic("a", (2, 1))
-    for broker_id, code in ((2, ErrorCode.invalid_request), (9, ErrorCode.broker_id_not_registered)):
-        reply = world.decide(UnregisterBroker(broker_id)).reply
-        assert isinstance(reply, KafkaError) and reply.code is code
     world.do(BrokerLost(2, world.image.brokers[2].epoch))
-    reply = world.decide(UnregisterBroker(2)).reply
-    assert isinstance(reply, KafkaError) and "1 replicas" in reply.message
-    world.do(DeleteTopics(["a"]))
+    for broker_id, code in ((1, ErrorCode.invalid_request), (9, ErrorCode.broker_id_not_registered)):
+        reply = world.decide(UnregisterBroker(broker_id)).reply  # 1 is the only one that is alive
+        assert isinstance(reply, KafkaError) and reply.code is code
     world.do(UnregisterBroker(2))
     assert world.log[-1] == [BrokerGone(2)]
     assert not world.image.knows_broker(2)
+
+
+def test_a_broker_that_is_forgotten_alive_leads_nothing_and_needs_a_new_life() -> None:
+    world = World(1, 2)
+    world.topic("a", (2, 1))
+    world.topic("b", (2,))
+    epoch = world.image.brokers[2].epoch
+    world.do(UnregisterBroker(2))
+    assert [type(record) for record in world.log[-1]] == [BrokerDown, Partition, Partition, BrokerGone]
+    assert shape(world.partition("a")) == (1, (1,), ()) and shape(world.partition("b")) == (-1, (), (2,))
+    with pytest.raises(KafkaError) as raised:  # the controller sees its node in the store all the same
+        world.do(RegisterBroker(2, epoch, "life", ()))
+    assert raised.value.code is ErrorCode.stale_broker_epoch
+    copy = Image()
+    copy.load(world.image.records(), world.image.version)
+    assert copy == world.image  # which a snapshot says, too
+    world.do(RegisterBroker(2, epoch + 1, "life", ()))
+    assert world.partition("b").leader == 2 and world.image.last_epoch(2) == epoch + 1
+    assert world.image.brokers_gone == {}
 
 
 # --- who may join -------------------------------------------------------------------------------------------

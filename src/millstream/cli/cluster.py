@@ -68,7 +68,7 @@ def unregister(
     command_config: CommandConfig = "",
     output: shared_options.Output = "lines",
 ) -> int:
-    """Forget a broker that is down and will not come back."""
+    """Forget a broker that will not come back. One that runs is left out until it is started again."""
     style = check_style(output)
     if broker_id is None:
         raise UsageError("argument --id/-i is required")

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -207,7 +208,13 @@ def serve(
             ephemeral=ephemeral,
             report=print_event,
         )
-        code = supervisor.run(ready)
+
+        def all_ready(instance: "Instance") -> None:
+            ready(instance)
+            if size is not None and size.removed:
+                forget_removed(home.path, instance, size)
+
+        code = supervisor.run(all_ready)
         print_event("stopped")
         return code
     except CannotStart as error:
@@ -226,6 +233,20 @@ def serve(
         if temporary is not None:
             temporary.cleanup()
             remove_own_log()
+
+
+def forget_removed(folder: Path, instance: "Instance", size: "Size") -> None:
+    """The cluster expects brokers that are gone for good no longer. What fails is tried again by the next
+    `up`."""
+    from millstream.cli.removed_brokers import forget
+    from millstream.up.several_brokers import is_broker, remember
+
+    servers = ",".join(one.address for one in instance.services if is_broker(one.name))
+    problems = forget(servers, folder, size.removed) if servers else dict.fromkeys(size.removed, "")
+    for broker_id, problem in problems.items():
+        if problem:
+            print_event(f"broker {broker_id} is still registered: {problem}")
+    remember(folder, replace(size, removed=tuple(problems)))
 
 
 def own_names(host: str) -> list[str]:

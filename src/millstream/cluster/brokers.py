@@ -49,7 +49,7 @@ def register_broker(image: Image, command: RegisterBroker, context: Context) -> 
     """A new life of a broker, or (same epoch) news about it. Everything that follows is in the same entry."""
     broker_id = command.broker_id
     before = image.brokers.get(broker_id)
-    known = before.epoch if before is not None else image.brokers_down.get(broker_id, -1)
+    known = image.last_epoch(broker_id)
     if command.epoch < known or (command.epoch == known and before is None):
         return refuse(
             ErrorCode.stale_broker_epoch,
@@ -130,23 +130,21 @@ def broker_lost(image: Image, command: BrokerLost, context: Context) -> Decision
     return Decision(records, may_be_split=True)
 
 
-def unregister_broker(image: Image, command: UnregisterBroker) -> Decision:
-    """One that is alive would only register again, and one that has replicas is still expected."""
+def unregister_broker(image: Image, command: UnregisterBroker, context: Context) -> Decision:
+    """As in Kafka, also one that is alive, and one that has replicas: others lead, and it may come back under
+    a new epoch. The last that is alive stays: nobody could be the controller."""
     broker_id = command.broker_id
-    if broker_id in image.brokers:
-        return refuse(ErrorCode.invalid_request, f"Broker {broker_id} is alive: stop it first.")
-    if broker_id not in image.brokers_down:
+    if not image.knows_broker(broker_id):
         return refuse(
             ErrorCode.broker_id_not_registered, f"Broker ID {broker_id} is not currently registered"
         )
-    replicas = sum(1 for _ in image.partitions_of(broker_id))
-    if replicas:
-        return refuse(
-            ErrorCode.invalid_request,
-            f"Broker {broker_id} has {replicas} replicas: move them to other brokers first "
-            "(millstream reassign-partitions).",
-        )
-    return Decision([BrokerGone(broker_id)])
+    if set(image.brokers) == {broker_id}:
+        return refuse(ErrorCode.invalid_request, f"Broker {broker_id} is the only one that is alive.")
+    records: list[Record] = []
+    if broker_id in image.brokers:
+        lost = BrokerLost(broker_id, image.brokers[broker_id].epoch)
+        records += broker_lost(image, lost, context).records
+    return Decision([*records, BrokerGone(broker_id)], may_be_split=True)
 
 
 # --- producer ids -------------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ class BrokerLost(Command[None]):
 
 @dataclass(slots=True, eq=False)
 class UnregisterBroker(Command[None]):
-    """Forget a broker that is down and will not come back. Reply: None, or a KafkaError."""
+    """Forget a broker. One that is alive leads nothing from then on, and comes back only by a restart. Reply:
+    None, or a KafkaError."""
 
     broker_id: int
 

@@ -75,7 +75,7 @@ _DECIDERS: dict[type, Callable[[Image, Any, Context], Decision]] = {
     ClaimController: claim_controller,
     RegisterBroker: register_broker,
     BrokerLost: broker_lost,
-    UnregisterBroker: lambda image, command, _: unregister_broker(image, command),
+    UnregisterBroker: unregister_broker,
     CreateTopics: create_topics,
     CreatePartitions: create_partitions,
     DeleteTopics: lambda image, command, _: delete_topics(image, command),

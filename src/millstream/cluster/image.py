@@ -138,6 +138,7 @@ class Image:
         "api_keys",
         "brokers",
         "brokers_down",
+        "brokers_gone",
         "configs",
         "controller_epoch",
         "controller_id",
@@ -160,6 +161,7 @@ class Image:
         self.controller_epoch = 0
         self.brokers: dict[int, BrokerUp] = {}  # alive
         self.brokers_down: dict[int, int] = {}  # known, not alive: id -> epoch of its last life
+        self.brokers_gone: dict[int, int] = {}  # unregistered: id -> epoch of the life that may not return
         self.last_lives: dict[int, BrokerUp] = {}  # what those were, as far as is known
         self.topics_by_id: dict[UUID, Topic] = {}
         self.topics_by_name: dict[str, Topic] = {}
@@ -210,6 +212,13 @@ class Image:
     def knows_broker(self, broker_id: int) -> bool:
         return broker_id in self.brokers or broker_id in self.brokers_down
 
+    def last_epoch(self, broker_id: int) -> int:
+        """Of the broker's present or last life; -1 if there was none."""
+        broker = self.brokers.get(broker_id)
+        if broker is not None:
+            return broker.epoch
+        return self.brokers_down.get(broker_id, self.brokers_gone.get(broker_id, -1))
+
     def active_brokers(self) -> set[int]:
         """Those that may lead and join an ISR: alive and not about to stop."""
         return {broker_id for broker_id, broker in self.brokers.items() if not broker.draining}
@@ -221,6 +230,8 @@ class Image:
         for broker_id, epoch in self.brokers_down.items():
             records += [life] if (life := self.last_lives.get(broker_id)) is not None else []
             records.append(BrokerDown(broker_id, epoch))
+        for broker_id, epoch in self.brokers_gone.items():
+            records += (BrokerDown(broker_id, epoch), BrokerGone(broker_id))
         records += self.brokers.values()
         records.append(ProducerIds(self.next_producer_id))
         records += self.topics_by_id.values()
@@ -301,6 +312,7 @@ class Image:
         elif isinstance(record, BrokerUp):
             self.brokers_down.pop(record.broker_id, None)
             self.last_lives.pop(record.broker_id, None)
+            self.brokers_gone.pop(record.broker_id, None)
             self.brokers[record.broker_id] = record
             delta.brokers.add(record.broker_id)
         elif isinstance(record, BrokerDown):
@@ -310,7 +322,9 @@ class Image:
             self.brokers_down[record.broker_id] = record.epoch
             delta.brokers.add(record.broker_id)
         elif isinstance(record, BrokerGone):
-            self.brokers_down.pop(record.broker_id, None)
+            epoch = self.brokers_down.pop(record.broker_id, None)
+            if epoch is not None:
+                self.brokers_gone[record.broker_id] = epoch
             self.last_lives.pop(record.broker_id, None)
             delta.brokers.add(record.broker_id)
         elif isinstance(record, ProducerIds):

@@ -1,5 +1,7 @@
 """Keeps this broker registered: again when its session with the store was lost, or when the log says that it
 is dead although it is not. The steps are those of a start, with a new epoch.
+
+A broker that was unregistered while it runs stays away, as in Kafka, until it is started again.
 """
 
 from __future__ import annotations
@@ -23,12 +25,20 @@ class RegistrationKeeper:
     def __init__(self, controller: Controller, store: MetadataStore) -> None:
         self._controller = controller
         self._store = store
-        self._fenced = asyncio.Event()  # the log says that this broker is down
+        self._fenced = asyncio.Event()  # the log says that this broker is down, or gone
+        self.unregistered = False
 
     async def keep(self) -> None:
         controller = self._controller
         while True:
-            await self._until_unregistered()
+            await self._until_ended()
+            if self.unregistered:
+                log.error(
+                    "broker %d was unregistered: it leads and stores nothing until it is started again",
+                    controller.broker_id,
+                )
+                controller.resign("the broker was unregistered")
+                return
             registration = controller.registration
             assert registration is not None
             if controller.started:
@@ -50,7 +60,7 @@ class RegistrationKeeper:
                     await asyncio.sleep(RETRY_SECONDS)
             log.warning("broker %d registered again, with epoch %d", broker_id, controller.broker_epoch)
 
-    async def _until_unregistered(self) -> None:
+    async def _until_ended(self) -> None:
         lost = asyncio.ensure_future(self._store.lost())
         fenced = asyncio.ensure_future(self._fenced.wait())
         try:
@@ -63,5 +73,7 @@ class RegistrationKeeper:
         """After each change of the image: has somebody declared this life of the broker over, although it is
         not? Then it needs a new one."""
         controller = self._controller
-        if controller.image.brokers_down.get(controller.broker_id) == controller.broker_epoch:
+        image, broker_id = controller.image, controller.broker_id
+        if broker_id not in image.brokers and image.last_epoch(broker_id) == controller.broker_epoch:
+            self.unregistered = broker_id in image.brokers_gone
             self._fenced.set()

@@ -28,11 +28,13 @@ class CannotChange(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`adopts`: the first broker was alone so far, and brings its metadata along before others may join."""
+    """`adopts`: the first broker was alone so far, and brings its metadata along before others may join.
+    `removed`: brokers that the cluster still expects back."""
 
     brokers: int = 1
     zookeepers: int = 0
     adopts: bool = False
+    removed: tuple[int, ...] = ()
 
 
 def brokers_wanted(text: str) -> int:
@@ -49,7 +51,8 @@ def remembered(folder: Path | None) -> Size:
         return Size()
     try:
         found = json.loads((folder / FILE).read_text())
-        return Size(int(found["brokers"]), int(found["zookeepers"]))
+        removed = tuple(map(int, found.get("removed", ())))
+        return Size(int(found["brokers"]), int(found["zookeepers"]), removed=removed)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return Size()  # whether the folder can be used at all is another question
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -58,9 +61,10 @@ def remembered(folder: Path | None) -> Size:
 
 def remember(folder: Path, size: Size) -> None:
     if size.zookeepers:
-        (folder / FILE).write_text(
-            json.dumps({"brokers": size.brokers, "zookeepers": size.zookeepers}) + "\n"
-        )
+        found: dict[str, object] = {"brokers": size.brokers, "zookeepers": size.zookeepers}
+        if size.removed:
+            found["removed"] = size.removed
+        (folder / FILE).write_text(json.dumps(found) + "\n")
 
 
 def decide(folder: Path | None, brokers: int | None, zookeepers: int | None) -> Size:
@@ -87,7 +91,8 @@ def decide(folder: Path | None, brokers: int | None, zookeepers: int | None) -> 
     if count == 1 and not before.zookeepers:
         return Size()
     adopts = folder is not None and (folder / BROKER.name / LOCAL_METADATA).is_dir()
-    return Size(count, servers, adopts)
+    removed = {*before.removed, *range(count + 1, before.brokers + 1)} - set(range(1, count + 1))
+    return Size(count, servers, adopts, tuple(sorted(removed)))
 
 
 def _holds_partitions(folder: Path, number: int) -> bool:

@@ -252,7 +252,7 @@ async def test_an_epoch_that_is_not_the_followers_own(cluster: MemoryCluster) ->
     await cluster.start(1)
     await cluster.in_step()
 
-    async def asked(broker_id: int, epoch: int) -> tuple[ErrorCode, ErrorCode]:
+    async def asked(broker_id: int, epoch: int) -> tuple[ErrorCode, ...]:
         wire = await cluster.wire(broker_id)
         partition = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": -1}
         offsets = await wire.request(
@@ -268,7 +268,30 @@ async def test_an_epoch_that_is_not_the_followers_own(cluster: MemoryCluster) ->
             replica_id=-1,
             topics=[{"topic": "copied", "partitions": [partition]}],
         )
-        return offsets.topics[0].partitions[0].error_code, ends.topics[0].partitions[0].error_code
+        codes = [offsets.topics[0].partitions[0].error_code, ends.topics[0].partitions[0].error_code]
+        for version in (9, 10):  # a later one may read from a follower
+            partition = {
+                "partition": 0,
+                "current_leader_epoch": epoch,
+                "fetch_offset": 0,
+                "log_start_offset": -1,
+                "partition_max_bytes": 100,
+            }
+            fetched = await wire.request(
+                "fetch",
+                up_to=version,
+                replica_id=-1,
+                max_wait=0,
+                min_bytes=0,
+                max_bytes=100,
+                isolation_level=0,
+                session_id=0,
+                session_epoch=-1,
+                topics=[{"topic": "copied", "partitions": [partition]}],
+                forgotten_topics_data=[],
+            )
+            codes.append(fetched.responses[0].partitions[0].error_code)
+        return tuple(codes)
 
     record = cluster.controller.image.topic("copied")
     assert record is not None
@@ -283,11 +306,11 @@ async def test_an_epoch_that_is_not_the_followers_own(cluster: MemoryCluster) ->
         now + 1: ErrorCode.unknown_leader_epoch,
     }
     for epoch, code in expected.items():
-        assert await asked(1, epoch) == (code, code), epoch
+        assert await asked(1, epoch) == (code,) * 4, epoch
     for epoch, code in {**expected, -1: ErrorCode.none, now: ErrorCode.none}.items():
-        assert await asked(2, epoch) == (code, code), epoch
+        assert await asked(2, epoch) == (code,) * 4, epoch
     for epoch in expected:  # a broker without a replica knows no epoch
-        assert await asked(3, epoch) == (ErrorCode.not_leader_or_follower,) * 2
+        assert await asked(3, epoch) == (ErrorCode.not_leader_or_follower,) * 4
 
 
 async def test_producers_are_described_by_every_replica(cluster: MemoryCluster) -> None:

@@ -6,7 +6,7 @@ DescribeQuorum 0-2 (KIP-595)
 UpdateFeatures 0-2 (KIP-584)
      1  upgrade type instead of a flag, validate only (KIP-778)
      2  one error for the whole request instead of one per feature (KIP-1022)
-UnregisterBroker 0 (KIP-500): forgets a broker that is down. Kafka unregisters one that is alive, too
+UnregisterBroker 0 (KIP-500): forgets a broker; one that is alive stays away until it is started again
 AllocateProducerIds 0 (KIP-730): from brokers to the controller
 
 The log behind `MetadataStore` goes by Kafka's name for it, `__cluster_metadata`, and its entries count as

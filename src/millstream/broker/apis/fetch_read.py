@@ -154,12 +154,8 @@ class Fetch:
             # An empty list, as in Kafka; with any other error it is null.
             result.aborted = []
             return result
-        if not partition.leads and not self._may_read_follower(partition):
-            result = self._fail(want, ErrorCode.not_leader_or_follower)
-            result.leader = (partition.leader, partition.leader_epoch)
-            return result
-        if self.request.replica_id >= 0:
-            return self._read_for_replica(partition, want, left, first)
+        # Before the role, as in Kafka: a follower, too, says that the client knows an older epoch, or one
+        # that this broker has yet to hear of.
         if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
             older = want.leader_epoch < partition.leader_epoch
             result = self._fail(
@@ -168,6 +164,12 @@ class Fetch:
             if older:  # KIP-951: saves the client a Metadata request
                 result.leader = (partition.leader, partition.leader_epoch)
             return result
+        if not partition.leads and not self._may_read_follower(partition):
+            result = self._fail(want, ErrorCode.not_leader_or_follower)
+            result.leader = (partition.leader, partition.leader_epoch)
+            return result
+        if self.request.replica_id >= 0:
+            return self._read_for_replica(partition, want, left, first)
         log = partition.log
         committed_only = self.request.isolation == READ_COMMITTED
         high_watermark, start = log.high_watermark, log.start_offset

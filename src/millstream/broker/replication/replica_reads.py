@@ -7,8 +7,9 @@ The checks are in this order, and only a fetch that passes all of them says anyt
   not a replica                 UNKNOWN_LEADER_EPOCH: its image is newer or older than ours
   another life of the broker    STALE_BROKER_EPOCH (KIP-903): a restarted, perhaps emptied replica must not
                                 profit from what its earlier life had
+  offset below the log          OFFSET_OUT_OF_RANGE with the start of the log; the follower starts again there
   the logs differ               the end of the last epoch on which they may agree; the follower cuts its log
-  offset outside of the log     OFFSET_OUT_OF_RANGE with the start of the log; the follower starts again there
+  offset behind the log         OFFSET_OUT_OF_RANGE, as above
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def admit(partition: Partition, replica_id: int, broker_epoch: int, want: FetchP
     if want.last_fetched_epoch >= 0:
         epoch, end = log.epoch_end(want.last_fetched_epoch)
         if epoch < want.last_fetched_epoch or end < offset:
+            if offset < log.start_offset:  # nothing is left to compare with
+                return ErrorCode.offset_out_of_range, None
             return ErrorCode.none, (epoch, end)
     if not log.start_offset <= offset <= log.end_offset:
         return ErrorCode.offset_out_of_range, None
