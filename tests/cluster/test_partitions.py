@@ -161,6 +161,14 @@ def up(old: Partition, broker_id: int, others: set[int], lost: bool = False, **m
     return broker_up(old, broker_id, rules(others, **more), rules(others | {broker_id}, **more), lost)
 
 
+def test_a_leader_that_is_back_at_once_is_not_replaced_uncleanly() -> None:
+    """Between its two lives nobody else had everything; it has."""
+    new = up(partition((1,)), 1, {2, 3}, unclean=True)
+    assert shape(new) == (1, (1,), ()) and not new.recovering and epochs(new) == (6, 10)
+    new = up(partition((1,)), 1, {2, 3}, lost=True, unclean=True)  # what it had is gone
+    assert shape(new) == (2, (2,), ()) and new.recovering
+
+
 def test_the_only_replica_restarts() -> None:
     """Every partition of a cluster of one, at each start: same leader, new leader epoch, because its process
     is new."""
@@ -283,6 +291,12 @@ def test_a_move_that_cannot_be_called_off_cleanly() -> None:
     assert cancel_reassignment(moving, rules()) is None
     back = cancel_reassignment(moving, rules(unclean=True))
     assert back is not None and shape(back) == (1, (1,), ()) and back.recovering
+    # Nobody leads, and the only one who may is new: without it nobody ever could.
+    moving = partition((), -1, elr=(3,), replicas=(3, 1), adding=(3,), removing=(1,))
+    assert cancel_reassignment(moving, rules(frozenset({1, 2}))) is None
+    moving = partition((), -1, elr=(3, 1), replicas=(3, 1, 2), adding=(3,), removing=(1,))
+    back = cancel_reassignment(moving, rules(frozenset({2})))
+    assert back is not None and shape(back) == (-1, (), (1,))
 
 
 # --- a leader's proposal ------------------------------------------------------------------------------------

@@ -1,15 +1,16 @@
 """The metadata store that all brokers share: entries are seen late, sessions end, answers get lost.
 
 A `Hub` is the service, a `SimStore` one process's client. Every request takes a trip there and one back,
-which wait while the process is cut off. The service notices by itself that a process is silent: its session
-expires, and with it the registration and the controller's node; the process hears of it when it is connected
-again.
+which wait while the process is cut off. A process that is silent for as long as a session loses it, and with
+it the registration and the controller's node; it hears of that when it is connected again. What it sends
+counts from when it was sent, by its own clock, which is what its lease rests on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
+import contextvars
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,13 @@ from millstream.cluster.store import (
     Unavailable,
     Version,
 )
+from millstream.cluster.zookeeper.store import CLOCK_MARGIN
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-HEARTBEAT = 1.0
+SESSION = 2.0  # seconds of silence after which the service gives a process up
 LONGEST = 6.0  # seconds that an entry of the log may need to a broker
 
 
@@ -35,6 +37,9 @@ class Session:
     def __init__(self) -> None:
         self.alive = True
         self.lost = asyncio.Event()
+        self.heard = 0.0  # when that was sent which the service last answered, by the process's clock
+        self.signs = 0  # of life
+        self.timed_out = 0.0  # when, if it did
 
 
 class Hub:
@@ -53,6 +58,17 @@ class Hub:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
+    def hear(self, session: Session) -> None:
+        """A sign of life."""
+        loop = asyncio.get_running_loop()
+        session.signs += 1
+        loop.call_later(SESSION, self._look, session, session.signs, context=contextvars.Context())
+
+    def _look(self, session: Session, signs: int) -> None:
+        if session.alive and session.signs == signs:
+            session.timed_out = asyncio.get_running_loop().time()
+            self.expire(session)
+
     def expire(self, session: Session) -> None:
         session.alive = False
         for broker_id in [each for each, owner in self.owners.items() if owner is session]:
@@ -70,7 +86,8 @@ class SimStore:
         self._hub = world.hub
         self._id = broker_id
         self.session = Session()
-        self._registered: Session | None = None
+        self._sessions = [self.session]
+        self.registered: Session | None = None
         self._registration = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -88,10 +105,38 @@ class SimStore:
             self.session.lost.set()
 
     async def _live_session(self) -> Session:
+        sent = time.monotonic()
         await self._trip()
         if not self.session.alive:
             self.session = Session()
+            self._sessions.append(self.session)
+            self.session.heard = sent
+            self._hub.hear(self.session)
         return self.session
+
+    @property
+    def timed_out(self) -> float:
+        """When a session of this process last ended by its silence."""
+        return max(session.timed_out for session in self._sessions)
+
+    async def keep_session(self) -> None:
+        """Signs of life, for as long as the process lives."""
+        while not self._closed.is_set():
+            session, sent = self.session, time.monotonic()
+            await self._reach()
+            if session.alive:
+                self._hub.hear(session)
+            await self._reach()
+            if session.alive:
+                session.heard = sent
+            else:
+                session.lost.set()
+            await asyncio.sleep(SESSION / 3)
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(self._world.random.uniform(0.001, 0.02))
+        if not self._world.reaches_store(self._id):
+            await self._world.reconnected(self._id)
 
     # --- the log --------------------------------------------------------------------------------------------
 
@@ -161,7 +206,7 @@ class SimStore:
         self._world.trace(f"b{broker_id} registers with epoch {epoch}")
         hub.wake()
         await self._trip()
-        self._registered = session
+        self.registered = session
         self._registration.set()
         return epoch
 
@@ -190,7 +235,7 @@ class SimStore:
         """Who is not a member does not campaign (as ZooKeeperStore)."""
         while True:
             changed = self._hub.changed
-            if self._registered is None or not self._registered.alive:
+            if self.registered is None or not self.registered.alive:
                 self._registration.clear()
                 await self._registration.wait()
                 continue
@@ -214,17 +259,14 @@ class SimStore:
             self._hub.wake()
 
     def lease(self) -> float:
-        return math.inf
+        """As ZooKeeperStore."""
+        session = self.registered
+        if session is None or session.lost.is_set():
+            return 0.0
+        return session.heard + SESSION * CLOCK_MARGIN
 
     async def lost(self) -> None:
-        """Also heard of by a process that has nothing to do with the store: its heartbeats tell it."""
-        session = self._registered or self.session
-        while not session.lost.is_set():
-            try:
-                async with asyncio.timeout(HEARTBEAT):
-                    await session.lost.wait()
-            except TimeoutError:
-                await self._trip()
+        await (self.registered or self.session).lost.wait()
 
     async def close(self) -> None:
         if not self._closed.is_set():

@@ -23,26 +23,27 @@ from millstream.cluster.commands import (
     ElectLeaders,
     ReplicasFailed,
     Resource,
+    UnregisterBroker,
 )
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.cluster.store import StoreError
 from tests.simulation.fake_disk import Disk
-from tests.simulation.fake_store import Hub
+from tests.simulation.fake_store import SESSION, Hub
 from tests.simulation.invariants import Checker, Lost
+from tests.simulation.machine_clock import MachineClock
 from tests.simulation.sim_broker import SimBroker
 from tests.simulation.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from tests.simulation.world import Plan
 
-SESSION = 2.0  # seconds of silence after which the store gives a process up
 KINDS = (
     (
         "kill", "power", "start", "stop", "hold", "cut off", "cut", "mend", "expire", "declare dead",
         "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate", "depose",
-        "disk",
+        "disk", "clock", "unregister",
     ),
-    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4, 3),
+    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4, 3, 3, 2),
 )  # fmt: skip
 
 
@@ -55,6 +56,7 @@ class Faults:
     loop: VirtualLoop
     hub: Hub
     checker: Checker
+    clocks: dict[int, MachineClock]
     ids: list[int]
     disks: dict[int, Disk]
     brokers: dict[int, SimBroker | None]
@@ -142,7 +144,6 @@ class Faults:
             return
         self.trace(f"b{broker_id} stands still for {seconds:.1f} s")
         self.held[broker_id] = asyncio.Event()
-        self._expire_if_silent(broker_id, seconds)
         self.loop.call_later(seconds, self._let_go, self.held, broker_id)
 
     def cut_off(self, broker_id: int, seconds: float) -> None:
@@ -150,13 +151,7 @@ class Faults:
             return
         self.trace(f"b{broker_id} cannot reach the store for {seconds:.1f} s")
         self.cut_from_store[broker_id] = asyncio.Event()
-        self._expire_if_silent(broker_id, seconds)
         self.loop.call_later(seconds, self._let_go, self.cut_from_store, broker_id)
-
-    def _expire_if_silent(self, broker_id: int, seconds: float) -> None:
-        process = self.brokers[broker_id]
-        if process is not None and seconds > SESSION:
-            self.loop.call_later(SESSION, self.hub.expire, process.store.session)
 
     def _let_go(self, gates: dict[int, asyncio.Event], broker_id: int) -> None:
         gate = gates.pop(broker_id, None)
@@ -196,7 +191,12 @@ class Faults:
         elif kind == "delete records":
             self._delete_records()
         elif kind == "elect":
-            self.submit(ElectLeaders(None), "elect preferred leaders")
+            unclean = self.plan.unclean and seeded.random() < 0.5
+            self.submit(ElectLeaders(None, unclean), f"elect {'any' if unclean else 'preferred'} leaders")
+        elif kind == "clock":
+            self.trace(f"the clock of b{broker_id} is set by {self.clocks[broker_id].set():.0f} s")
+        elif kind == "unregister":
+            self.submit(UnregisterBroker(broker_id), f"forget b{broker_id}")
         elif kind == "cut":
             self.cut = {
                 (seeded.choice(self.ids), seeded.choice(self.ids)) for _ in range(seeded.randint(1, 4))

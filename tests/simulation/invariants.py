@@ -8,6 +8,8 @@ I5  Every member of ISR and ELR holds all committed records.
 I6  Images of equal version are equal, whether they came by entries or by a snapshot.
 I7  After a controller's claim, nothing of an older epoch is appended.
 I8  Here: a leader that says it knows the latest offset does.
+I11 An unclean election happens only where it is allowed, and where nobody who has everything is alive.
+I12 A leader whose session ended by its silence acknowledges nothing alone (acks=1) once another may lead.
 I10 Somebody may always lead, if not now: ISR and ELR are never both empty. And (in `world`) once faults stop,
     everything is led, in sync and equal again.
 
@@ -30,8 +32,10 @@ from millstream.cluster.store import Entry
 from millstream.settings.log_config import LogConfig
 from millstream.wire.topic_partition import TopicPartition
 from tests.simulation.fake_disk import LogEntry, MemoryLog
+from tests.simulation.unclean_elections import UncleanElections
 
 if TYPE_CHECKING:
+    from millstream.broker.partition import Partition
     from tests.simulation.sim_broker import SimBroker
     from tests.simulation.world import World
 
@@ -61,6 +65,8 @@ class Checker:
         self.acks = 0
         self.deleted: dict[tuple[UUID, int], int] = {}  # up to where a client had records deleted
         self.keys: dict[TopicPartition, tuple[UUID, int]] = {}
+        self.unclean = UncleanElections(self)
+        self.led_since: dict[tuple[UUID, int, int], float] = {}
         self.problem: Violation | None = None
         self._changed = True
 
@@ -89,6 +95,7 @@ class Checker:
                     self.lost[record.broker_id].known = True
             self.world.trace(f"v{entry.version} by b{entry.writer}: {_brief(record)}")
             head.apply([record], entry.version)
+        self.unclean.entry_applied()
         self.images[entry.version] = head.copy()
         self._changed = True
 
@@ -101,7 +108,10 @@ class Checker:
             self.violated("I4", f"{_brief(new)} follows {_brief(old)}")
         if not set(new.isr) <= set(new.replicas) or (new.leader >= 0 and new.leader not in new.isr):
             self.violated("I4", f"{_brief(new)}: leader, ISR and replicas do not fit")
-        if not new.isr and not new.elr:
+        if old is not None:
+            self.unclean.look_at(old, new)
+        self.led_since.setdefault((new.topic_id, new.index, new.leader_epoch), self.world.loop.now)
+        if not new.isr and not new.elr and not self.world.plan.unclean:
             self.violated("I10", f"{_brief(new)}: nobody may lead it any more, without an unclean election")
 
     def image_changed(self, broker: SimBroker, image: Image) -> None:
@@ -113,6 +123,7 @@ class Checker:
                 key = (partition.topic_id, partition.index, partition.leader_epoch)
                 if self.leaders.setdefault(key, broker.node_id) != broker.node_id:
                     self.violated("I4", f"{partition!r} has two leaders of epoch {partition.leader_epoch}")
+                self.unclean.leader_begins(key[:2], key[2], partition.topic, partition.log)  # type: ignore[arg-type]
 
     # --- logs -----------------------------------------------------------------------------------------------
 
@@ -135,6 +146,13 @@ class Checker:
         self, node_id: int, topic_id: UUID, index: int, log: MemoryLog, before: int, after: int
     ) -> None:
         self._changed = True
+        process = self.world.brokers[node_id]
+        partition = process.partitions.by_id.get(topic_id.bytes, {}).get(index) if process else None
+        if partition is not None:
+            if self.unclean.is_over((topic_id, index), partition.leader_epoch):
+                return
+            if partition.leads:
+                self.unclean.leader_begins((topic_id, index), partition.leader_epoch, partition.topic, log)
         known = self.committed_of(topic_id, index)
         both = min(after, len(known))
         # A replica that hears of a deletion only now may hold something else there, until it has heard.
@@ -145,8 +163,6 @@ class Checker:
                     "I1", f"{log.name} commits {log.entries[offset]} at {offset}, where {known[offset]} was"
                 )
         if after > len(known):
-            process = self.world.brokers[node_id]
-            partition = process.partitions.by_id.get(topic_id.bytes, {}).get(index) if process else None
             if partition is None or not partition.leads:
                 self.violated("I1", f"{log.name} shows {after}, and only {len(known)} was committed")
             for offset in range(len(known), after):
@@ -168,12 +184,23 @@ class Checker:
             ):
                 self.violated("I3", f"{log.name} and {other.name} differ below offset {last}")
 
-    def acknowledged(self, topic_id: UUID, index: int, offset: int, value: int) -> None:
+    def acknowledged(self, topic_id: UUID, index: int, leader_epoch: int, offset: int, value: int) -> None:
+        if self.unclean.is_over((topic_id, index), leader_epoch):
+            return
         known = self.committed_of(topic_id, index)
         if offset >= len(known) or known[offset].value != value:
             self.violated("I2", f"{value} was acknowledged at {offset} and is not committed there")
         self.acked.setdefault(topic_id, {}).setdefault(index, {})[offset] = value
         self.acks += 1
+
+    def acknowledged_alone(self, process: SimBroker, partition: Partition) -> None:
+        """With acks=1. Another leads, and our session ended since we began to: the lease should have told."""
+        record = self.head.partition(partition.topic_id, partition.index)
+        if record is None or record.leader_epoch <= partition.leader_epoch:
+            return
+        since = self.led_since[partition.topic_id, partition.index, partition.leader_epoch]
+        if process.store.timed_out > since:
+            self.violated("I12", f"{partition!r} acknowledges a record alone, and {_brief(record)}")
 
     # --- after every step -----------------------------------------------------------------------------------
 
@@ -188,6 +215,8 @@ class Checker:
         self._note_recovered()
         for topic in self.head.topics_by_id.values():
             for record in self.head.partitions[topic.topic_id]:
+                if (record.topic_id, record.index) in self.unclean.undecided:
+                    continue
                 known = self.committed_of(record.topic_id, record.index)
                 key = TopicPartition(topic.name, record.index)
                 for member in (*record.isr, *record.elr):
@@ -243,11 +272,12 @@ class Checker:
         return -1
 
     def _note_recovered(self) -> None:
-        """A machine counts as one that lost its page cache until it is in every ISR again."""
+        """A machine counts as one that lost its page cache until it is in every ISR again, and has nothing
+        more to report."""
         for broker_id in list(self.lost):
-            if self.lost[broker_id].known and all(
-                broker_id in record.isr for record in self.head.partitions_of(broker_id)
-            ):
+            disk = self.world.disks[broker_id]
+            reported = self.lost[broker_id].known and disk.saved_boot_id == disk.boot_id
+            if reported and all(broker_id in each.isr for each in self.head.partitions_of(broker_id)):
                 del self.lost[broker_id]
 
 

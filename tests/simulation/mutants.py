@@ -13,10 +13,10 @@ from unittest import mock
 
 from millstream.broker.apis import fetch_read, replica_fetch_fast_path
 from millstream.broker.partition import Partition
-from millstream.broker.replication import replica_reads, replica_tracker
+from millstream.broker.replication import replica_manager, replica_reads, replica_tracker
 from millstream.cluster import brokers, partitions, replication_control
 from millstream.cluster.registration_keeper import RegistrationKeeper
-from tests.simulation import fake_disk
+from tests.simulation import fake_disk, fake_store
 
 _admit = replica_reads.admit
 _propose = replica_tracker.ReplicaTracker.propose
@@ -27,6 +27,8 @@ _check_eligible = replication_control._check_eligible
 _eligible = partitions._eligible
 _broker_up = brokers.broker_up
 _keep_registered = RegistrationKeeper.keep
+_rules_for = replication_control.rules_for
+_elect = partitions.elect
 _news = fetch_read.Fetch._news
 
 
@@ -117,6 +119,40 @@ def ignores_lost_data(old: Any, broker_id: int, down: Any, up: Any, lost_data: b
     return _broker_up(old, broker_id, down, up, False)
 
 
+# --- unclean elections --------------------------------------------------------------------------------------
+
+
+def unclean_everywhere(*arguments: Any) -> Any:
+    return _rules_for(*arguments)._replace(unclean=True)
+
+
+def nobody_is_eligible(
+    replicas: Any, isr: tuple[int, ...], elr: Any, rules: Any, current: int = partitions.NO_LEADER
+) -> Any:
+    """Where an unclean election is allowed, members of the ELR are replicas like any other."""
+    return _elect(replicas, isr, () if rules.unclean else elr, rules, current)
+
+
+def unclean_between_two_lives(old: Any, broker_id: int, down: Any, up: Any, lost_data: bool) -> Any:
+    """Found by the simulation: a broker that was back at once had given way to one that lacked records."""
+    new = partitions.reelect(partitions._taken_out(old, broker_id, down, lost_data), up)
+    if old.leader == new.leader == broker_id:
+        return partitions._with_epochs(new, old.leader_epoch + 1, old.partition_epoch + 1)
+    return partitions._one_step(old, new)
+
+
+# --- the lease ----------------------------------------------------------------------------------------------
+
+
+def leads_for_ever(self: Any) -> bool:
+    return True
+
+
+def any_lease(self: Any) -> bool:
+    """Found by the simulation: that of a new session counted while the image still showed the life before."""
+    return bool(self.now() < self.broker.store.lease())
+
+
 # --- mistakes that the simulation found ---------------------------------------------------------------------
 
 
@@ -180,6 +216,20 @@ MUTANTS: dict[str, tuple[Change, ...]] = {
     ),
     "lost page cache, second start": (Change(fake_disk.SimLogDirs, "__init__", remembers_no_lost_data),),
     "high watermark after a divergence": (Change(fetch_read.Fetch, "_news", tells_a_divergence_and_no_more),),
+    "unclean only where allowed": (
+        Change(brokers, "rules_for", unclean_everywhere),
+        Change(replication_control, "rules_for", unclean_everywhere),
+    ),
+    "ELR before unclean": (
+        Change(partitions, "elect", nobody_is_eligible),
+        Change(replication_control, "elect", nobody_is_eligible),
+    ),
+    "no unclean election between two lives": (Change(brokers, "broker_up", unclean_between_two_lives),),
+    "lease": (Change(replica_manager.ReplicaManager, "may_lead", leads_for_ever),),
+    "lease of the life that the image shows": (
+        Change(replica_manager.ReplicaManager, "may_lead", any_lease),
+    ),
+    "lease allows for clocks of another pace": (Change(fake_store, "CLOCK_MARGIN", 1.0),),
     "proposals are repeated": (Change(TRACKER, "may_join", proposes_once),),
 }
 

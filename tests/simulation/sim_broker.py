@@ -135,6 +135,7 @@ class SimBroker:
         self.context.run(PROCESS.set, self)
         self.settings = world.settings
         self.log_dirs = SimLogDirs(world.disks[node_id], world.checker.make_log_for(node_id))
+        self.clock = world.clocks[node_id]
         self.store = SimStore(world, node_id)
         self.connections = SimConnections(world, self)
         self.throttles = ReplicationThrottles()
@@ -151,6 +152,7 @@ class SimBroker:
         self.waiting: dict[FollowerConnection, None] = {}
         self.alter_partition = AlterPartitionApi(self)  # type: ignore[arg-type]
         self.add_coordinators()
+        asyncio.get_running_loop().create_task(self.store.keep_session(), context=self.context)
         self.start_task = asyncio.get_running_loop().create_task(self._start(), context=self.context)
         self.start_task.add_done_callback(self._started)
 
@@ -167,6 +169,10 @@ class SimBroker:
     @cached_property
     def replicas(self) -> ReplicaManager:
         return ReplicaManager(self)  # type: ignore[arg-type]
+
+    @property
+    def is_unregistered(self) -> bool:
+        return self.controller._keeper.unregistered
 
     def _config_of(self, topic_id: UUID) -> LogConfig:
         wanted = self.image.topic_config(topic_id).get("min.insync.replicas", "1")
@@ -272,7 +278,12 @@ class SimBroker:
         self, partition: Partition, value: int, acks: int, done: Callable[[int, ErrorCode], None]
     ) -> None:
         """As ProduceHandler does it, for one record."""
-        if not partition.open_to_clients or (acks == -1 and not partition.enough_in_sync):
+        if not partition.open_to_clients:
+            return
+        if acks == -1:
+            if not partition.enough_in_sync:
+                return
+        elif partition.replication is not None and not partition.replication.may_lead():
             return
         log: Any = partition.log
         end = log.append_leader(value, partition.leader_epoch)
@@ -280,7 +291,9 @@ class SimBroker:
             f"{self!r} appends {value} to {partition!r} at {end - 1}, epoch {partition.leader_epoch}"
         )
         committed = partition.appended(20, 1, 0)
-        if acks == -1:
+        if acks != -1:
+            done(end - 1, ErrorCode.none)
+        else:
             if committed:
                 done(end - 1, ErrorCode.none)
             else:

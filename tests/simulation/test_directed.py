@@ -12,6 +12,8 @@ from millstream.broker.partition import Partition
 from millstream.cluster.commands import AlterPartition, BrokerLost, Command, IsrProposal
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.wire.replica_fetch import Position, ReplicaFetch, pack_replica_fetch
+from tests.simulation.fake_store import SESSION
+from tests.simulation.machine_clock import PACE
 from tests.simulation.mutants import without
 from tests.simulation.sim_broker import SimBroker
 from tests.simulation.world import Plan, World, simulate
@@ -204,6 +206,22 @@ async def second_registration(stage: Stage) -> None:
     await stage.until(stage.world.is_whole)
 
 
+async def slow_clock(stage: Stage) -> None:
+    """A leader whose clock is slow loses touch with the store, and goes on taking records with acks=1."""
+    leader, world = stage.leader, stage.world
+    world.clocks[leader].pace = 1 - PACE
+    await asyncio.sleep(3.0)
+    world.cut_from_store[leader] = asyncio.Event()
+    before = stage.end(leader)
+    end = world.loop.now + 2 * SESSION
+    while world.loop.now < end:
+        stage.put(leader)
+        await asyncio.sleep(0.005)
+    assert stage.record().leader != leader and stage.end(leader) > before
+    world._let_go(world.cut_from_store, leader)
+    await stage.until(world.is_whole)
+
+
 def test_an_idle_broker_hears_that_its_session_is_over() -> None:
     """Seed 30381: its session ended before the controller had seen its registration, and nothing happened any
     more. What it alone could lead had no leader for ever."""
@@ -231,6 +249,7 @@ SCHEDULES: dict[str, tuple[Callable[[Stage], Awaitable[None]], int]] = {  # and 
     "broker epochs": (broker_epochs, 2),
     "partition epoch": (partition_epochs, 1),
     "proposals are repeated": (proposals_are_repeated, 1),
+    "lease allows for clocks of another pace": (slow_clock, 1),
     "lost page cache, second registration": (second_registration, 2),
 }
 

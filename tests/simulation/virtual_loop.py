@@ -21,6 +21,7 @@ import millstream.broker.partitions
 import millstream.broker.replication.replica_fetcher
 import millstream.broker.replication.replica_manager
 import millstream.cluster.driver
+import tests.simulation.fake_store
 
 # The process (one life of a broker) whose code runs. Tasks and timers inherit it.
 PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("process", default=None)
@@ -34,6 +35,7 @@ _READ_THE_CLOCK = (
     millstream.broker.replication.replica_fetcher,
     millstream.broker.replication.replica_manager,
     millstream.cluster.driver,
+    tests.simulation.fake_store,
 )
 
 
@@ -85,19 +87,21 @@ def _tagged(
 
 
 class _Clock:
-    """In place of the module `time` where the code under test reads it."""
+    """In place of the module `time` where the code under test reads it: the clock of its machine."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def monotonic(self) -> float:
-        return self._loop.now
+        process = PROCESS.get()
+        return self._loop.now if process is None else process.clock.monotonic(self._loop.now)  # type: ignore[no-any-return]
 
     def time(self) -> float:
-        return self._loop.now
+        process = PROCESS.get()
+        return self._loop.now if process is None else process.clock.time(self._loop.now)  # type: ignore[no-any-return]
 
     def time_ns(self) -> int:
-        return int(self._loop.now * 1e9)
+        return int(self.time() * 1e9)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from uuid import UUID
 from millstream.broker.partition import Partition
 from millstream.cluster.commands import (
     CreateTopics,
+    ElectLeaders,
     NewTopic,
 )
 from millstream.cluster.controller import Context
@@ -29,6 +30,7 @@ from tests.simulation.fake_disk import Disk, MemoryLog
 from tests.simulation.fake_store import Hub
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Checker, Violation
+from tests.simulation.machine_clock import MachineClock
 from tests.simulation.sim_broker import SimBroker
 from tests.simulation.virtual_loop import VirtualLoop, virtual_time
 
@@ -58,6 +60,7 @@ class Plan:
     drop: float = 0.03
     repeat: float = 0.03
     apart: bool = False  # the controller has no replica
+    unclean: bool = False  # a replica that is not in sync may lead
     lagging: float = 0.25  # share of time in which a broker sees the metadata very late
 
     @classmethod
@@ -72,6 +75,7 @@ class Plan:
             pause=0.2 if heavy else 0.5,
             slow=seeded.choice((0.02, 0.1, 0.2)),
             drop=seeded.choice((0.0, 0.03, 0.1)),
+            unclean=seeded.random() < 0.2,
         )
 
 
@@ -96,6 +100,7 @@ class World(Faults):
         self.checker = Checker(self)
         self.hub.appended = self.checker.appended
         self.ids = list(range(1, self.plan.brokers + 1))
+        self.clocks = {broker_id: MachineClock(self.random, loop.now) for broker_id in self.ids}
         self.disks = {broker_id: Disk() for broker_id in self.ids}
         self.brokers: dict[int, SimBroker | None] = dict.fromkeys(self.ids)
         self.first_epochs: dict[int, int] = {}
@@ -216,11 +221,15 @@ class World(Faults):
     def produce(self, process: SimBroker, partition: Partition, acks: int = -1) -> None:
         self._values += 1
         value = self._values
-        topic_id, index = partition.topic_id, partition.index
+        topic_id, index, epoch = partition.topic_id, partition.index, partition.leader_epoch
 
         def done(offset: int, error: ErrorCode) -> None:
-            if error is ErrorCode.none and process.alive:
-                self.checker.acknowledged(topic_id, index, offset, value)
+            if error is not ErrorCode.none or not process.alive:
+                return
+            if acks == -1:
+                self.checker.acknowledged(topic_id, index, epoch, offset, value)
+            else:
+                self.checker.acknowledged_alone(process, partition)
 
         process.context.run(process.produce, partition, value, acks, done)
 
@@ -253,6 +262,8 @@ class World(Faults):
             (index, seeded.sample(hosts, min(3, len(hosts)))) for index in range(self.plan.partitions)
         ]
         configs = {"min.insync.replicas": str(self.plan.min_isr)}
+        if self.plan.unclean and seeded.random() < 0.7:  # else by request alone
+            configs["unclean.leader.election.enable"] = "true"
         self.submit(CreateTopics([NewTopic("t", assignments=assignments, configs=configs)]), "create t")
 
     def _leads(self, broker_id: int) -> bool:
@@ -291,10 +302,15 @@ class World(Faults):
             for broker_id in list(gates):
                 self._let_go(gates, broker_id)
         await asyncio.sleep(12)  # a stop that is under way
+        for broker_id, process in self.brokers.items():
+            if process is not None and process.is_unregistered:
+                self.kill(broker_id)
         for broker_id in self.ids:
             self.start(broker_id)
         await self.until(lambda: any(self._leads(each) for each in self.ids), HEALING)
         await asyncio.sleep(5)
+        if self.plan.unclean:  # where it has to be asked for
+            self.submit(ElectLeaders(None, unclean=True), "elect any leaders")
         if not self.checker.head.topics_by_name:  # deleted, and not made again
             self.create_topic()
         count = self.partition_count

@@ -187,12 +187,14 @@ def broker_up(old: Partition, broker_id: int, down: Rules, up: Rules, lost_data:
     """The broker is back with a new epoch: its old life ends (`down`), a new one begins (`up`); in one
     record.
 
-    It is not put back into any ISR of others: it has to catch up first. What nobody leads it may lead.
+    It is not put back into any ISR of others: it has to catch up first. What nobody leads it may lead. Where
+    an unclean election is allowed, there is none between the two lives, unless what the broker had is lost.
     """
     if old.replicas == old.isr == (broker_id,) and old.leader == broker_id and broker_id in up.active:
         # The rules below say the same. This is every partition of a cluster of one, at each of its starts.
         return _with_epochs(old, old.leader_epoch + 1, old.partition_epoch + 1)
-    new = reelect(_taken_out(old, broker_id, down, lost_data), up)
+    between = down if lost_data else down._replace(unclean=False)
+    new = reelect(_taken_out(old, broker_id, between, lost_data), up)
     if old.leader == new.leader == broker_id:
         return _with_epochs(new, old.leader_epoch + 1, old.partition_epoch + 1)
     return _one_step(old, new)
@@ -243,12 +245,13 @@ def finish_reassignment(old: Partition, rules: Rules) -> Partition:
 
 
 def cancel_reassignment(old: Partition, rules: Rules) -> Partition | None:
-    """Back to the replicas from before the move; None if nobody of them could lead cleanly."""
+    """Back to the replicas from before the move; None if nobody of them could lead cleanly, now or (where
+    nobody leads now either) ever."""
     replicas = tuple(replica for replica in old.replicas if replica not in old.adding)
     isr = tuple(replica for replica in old.isr if replica in replicas)
     elr = tuple(replica for replica in replicas if replica in old.elr)
     chosen = elect(replicas, isr, elr, rules, old.leader)
-    if not isr and chosen.leader == NO_LEADER and old.leader != NO_LEADER:
+    if not isr and chosen.leader == NO_LEADER and (old.leader != NO_LEADER or not elr):
         return None
     return settle(
         old,

@@ -154,6 +154,8 @@ class Fetch:
             # An empty list, as in Kafka; with any other error it is null.
             result.aborted = []
             return result
+        if partition.leads and self.request.replica_id >= 0:
+            return self._read_for_replica(partition, want, left, first)
         # Before the role, as in Kafka: a follower, too, says that the client knows an older epoch, or one
         # that this broker has yet to hear of.
         if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
@@ -168,8 +170,6 @@ class Fetch:
             result = self._fail(want, ErrorCode.not_leader_or_follower)
             result.leader = (partition.leader, partition.leader_epoch)
             return result
-        if self.request.replica_id >= 0:
-            return self._read_for_replica(partition, want, left, first)
         log = partition.log
         committed_only = self.request.isolation == READ_COMMITTED
         high_watermark, start = log.high_watermark, log.start_offset

@@ -66,7 +66,9 @@ class ReplicaManager:
         return time.monotonic()
 
     def may_lead(self) -> bool:
-        return time.monotonic() < self.broker.store.lease()
+        """The lease alone does not tell: a new session may have one while the image still shows what we led
+        in the life before, which another leads by now."""
+        return self.broker.controller.holds_lease()
 
     def track(self, partition: Partition, record: PartitionRecord) -> ReplicaTracker:
         """The tracker of a partition that this broker leads, brought up to this record."""
