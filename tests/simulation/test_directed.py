@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from millstream.broker.partition import Partition
-from millstream.cluster.commands import AlterPartition, BrokerLost, Command, IsrProposal
+from millstream.cluster.commands import AlterPartition, BrokerLost, Command, IsrProposal, UnregisterBroker
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.wire.replica_fetch import Position, ReplicaFetch, pack_replica_fetch
 from tests.simulation.fake_store import SESSION
@@ -239,6 +239,32 @@ def test_an_idle_broker_hears_that_its_session_is_over() -> None:
         await stage.until(lambda: leader.controller.broker_epoch > before)
         world.hub.expire(leader.store.session)
         world._let_go(world.cut_from_store, stage.controller)
+        await stage.until(world.is_whole)
+
+    assert simulate(1, CALM, script=play).problem is None
+
+
+def test_a_broker_that_is_forgotten_while_it_registers_again_belongs_to_the_cluster() -> None:
+    """Seed 1000156: it was taken for one that has to stay away, and when its next session ended it did."""
+
+    async def play(world: World) -> None:
+        world.calm = True
+        await world.begin()
+        stage = Stage(world)
+        process = stage.broker(stage.leader)
+        before = process.controller.broker_epoch
+        stage.freeze(stage.leader)
+        await stage.ask(UnregisterBroker(stage.leader))
+        world.hub.expire(process.store.session)
+        await process.store.session.lost.wait()
+        stage.show(stage.leader)  # an entry comes faster than a registration is done
+        await stage.until(lambda: process.controller.broker_epoch > before)
+        await stage.until(world.is_whole)
+        stage.freeze(process.node_id)  # it hears of the end of its session first
+        world.hub.expire(process.store.session)
+        await process.store.session.lost.wait()
+        await asyncio.sleep(0.5)
+        stage.show(process.node_id)
         await stage.until(world.is_whole)
 
     assert simulate(1, CALM, script=play).problem is None

@@ -26,13 +26,15 @@ class RegistrationKeeper:
         self._controller = controller
         self._store = store
         self._fenced = asyncio.Event()  # the log says that this broker is down, or gone
-        self.unregistered = False
+        self._forgotten = False  # it says so because somebody wanted it
+        self.unregistered = False  # for as long as this process lives
 
     async def keep(self) -> None:
         controller = self._controller
         while True:
             await self._until_ended()
-            if self.unregistered:
+            if self._forgotten:
+                self.unregistered = True
                 log.error(
                     "broker %d was unregistered: it leads and stores nothing until it is started again",
                     controller.broker_id,
@@ -50,6 +52,7 @@ class RegistrationKeeper:
                 try:
                     controller.broker_epoch = await self._store.register(broker_id, registration.encode())
                     self._fenced.clear()  # the end of the former life is no news
+                    self._forgotten = False
                     self.notice_own_end()
                     controller.wake()  # the image may have shown the new life before we knew its epoch
                     break
@@ -75,5 +78,5 @@ class RegistrationKeeper:
         controller = self._controller
         image, broker_id = controller.image, controller.broker_id
         if broker_id not in image.brokers and image.last_epoch(broker_id) == controller.broker_epoch:
-            self.unregistered = broker_id in image.brokers_gone
+            self._forgotten = broker_id in image.brokers_gone
             self._fenced.set()
