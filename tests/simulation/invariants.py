@@ -163,7 +163,8 @@ class Checker:
                     "I1", f"{log.name} commits {log.entries[offset]} at {offset}, where {known[offset]} was"
                 )
         if after > len(known):
-            if partition is None or not partition.leads:
+            leads = partition is not None and partition.leads
+            if not leads and not self.unclean.brings_back(topic_id, index, log, after):
                 self.violated("I1", f"{log.name} shows {after}, and only {len(known)} was committed")
             for offset in range(len(known), after):
                 known.append(log.entries[offset])

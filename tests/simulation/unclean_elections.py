@@ -26,6 +26,7 @@ class UncleanElections:
         self._checker = checker
         self._epochs: dict[Key, int] = {}  # the leader epoch of the last one
         self.undecided: set[Key] = set()  # its leader has not begun yet
+        self._with_loss: set[Key] = set()
         self._in_entry: list[tuple[PartitionRecord, PartitionRecord]] = []
         self.count = 0
 
@@ -71,6 +72,7 @@ class UncleanElections:
         if lost > 0:
             self._checker.world.trace(f"{log.name} leads: {lost} committed records are lost")
             del known[kept:]
+            self._with_loss.add(key)
         deleted[key] = max(deleted.get(key, 0), log.start_offset)
         # What an earlier unclean election had undone counts again, if this one knows it to be committed.
         known += log.entries[kept : log.high_watermark]
@@ -81,3 +83,19 @@ class UncleanElections:
         acked = self._checker.acked.get(key[0], {}).get(key[1], {})
         for offset in [each for each in acked if each >= kept]:
             del acked[offset]
+
+    def brings_back(self, topic_id: UUID, index: int, log: MemoryLog, high_watermark: int) -> bool:
+        """After two unclean elections: what the first undid, the second leader has again, and a follower that
+        knew it to be committed leads after it. Its high watermark was there before it began."""
+        if (topic_id, index) not in self._with_loss:
+            return False
+        checker = self._checker
+        record = checker.head.partition(topic_id, index)
+        if record is None or record.leader < 0:
+            return False
+        name = checker.head.topics_by_id[topic_id].name
+        leader = checker.world.disks[record.leader].logs.get(TopicPartition(name, index))
+        start = max(log.start_offset, 0 if leader is None else leader.start_offset)
+        return (
+            leader is not None and leader.entries[start:high_watermark] == log.entries[start:high_watermark]
+        )
