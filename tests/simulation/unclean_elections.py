@@ -65,8 +65,10 @@ class UncleanElections:
         self.undecided.discard(key)
         known = self._checker.committed_of(*key)
         deleted = self._checker.deleted
-        kept = log.start_offset
-        while kept < min(len(known), log.end_offset) and known[kept] == log.entries[kept]:
+        kept = 0
+        while kept < min(len(known), log.end_offset) and (
+            kept < log.start_offset or known[kept] == log.entries[kept]
+        ):
             kept += 1
         lost = len(known) - kept
         if lost > 0:
