@@ -70,6 +70,32 @@ async def test_whoever_is_asked_the_controller_decides(cluster: MemoryCluster) -
     assert len(image.partitions[image.topics_by_name["t0"].topic_id]) == 5
 
 
+async def test_the_broker_that_forwards_mutes_who_changes_too_much(cluster: MemoryCluster) -> None:
+    """A quota is counted at the controller, for the client itself; the other broker holds it to the wait."""
+    wire = await cluster.wire(cluster.others[0].node_id)
+    quota = {
+        "entity": [{"entity_type": "user", "entity_name": None}],
+        "ops": [{"key": "controller_mutation_rate", "value": 2.0, "remove": False}],
+    }
+    answer = await wire.request("alter_client_quotas", entries=[quota], validate_only=False)
+    assert answer.entries[0].error_code == ErrorCode.none
+    assert await create(wire, new_topic("a", 24)) == [ErrorCode.none]  # a burst of 22
+    answer = await wire.request("create_topics", topics=[new_topic("b")], timeout=30_000, validate_only=False)
+    assert answer.topics[0].error_code == ErrorCode.throttling_quota_exceeded
+    wait = answer.throttle_time.total_seconds()
+    assert 0 < wait <= 1
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked = await wire.request(
+        "metadata",
+        topics=[{"topic_id": None, "name": "c"}],
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+    assert loop.time() - began > wait * 0.8
+    assert asked.topics[0].error_code in (ErrorCode.none, ErrorCode.unknown_topic_or_partition)
+
+
 async def test_every_version_of_a_request_is_answered_in_its_form(cluster: MemoryCluster) -> None:
     broker = cluster.others[0]
     wire = await cluster.wire(broker.node_id)

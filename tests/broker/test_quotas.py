@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,7 @@ class Named(Wire):
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    with Broker({"quota.window.num": "3"}) as broker:
+    with Broker({"quota.window.num": "3", "controller.quota.window.num": "5"}) as broker:
         yield broker
 
 
@@ -73,7 +74,8 @@ def set_quota(wire: Wire, entity: dict[str, str | None], **values: float | None)
 
 
 def throttle_of(answer: Any) -> int:
-    return round(answer.throttle_time.total_seconds() * 1000)
+    milliseconds: float = answer.throttle_time.total_seconds() * 1000
+    return round(milliseconds)
 
 
 def produce(wire: Wire, topic: str, size: int) -> int:
@@ -244,7 +246,8 @@ def test_a_session_goes_on_after_a_throttled_fetch(broker: Broker, wire: Wire) -
     answer = greedy.fetch({topic: {0: 0}}, session=(0, 0))
     session = answer.session_id
     set_quota(wire, {"client_id": "greedy"}, consumer_byte_rate=20_000.0)
-    epoch, sizes, throttled = 1, [], 0
+    epoch, throttled = 1, 0
+    sizes: list[int] = []
     while len([size for size in sizes if size]) < 2:
         answer = greedy.fetch({topic: {0: 0}}, session=(session, epoch))
         assert (answer.error_code, answer.session_id) == (0, session)
@@ -281,21 +284,94 @@ def new_topics(wire: Wire, names: list[str], up_to: int) -> Any:
     )
 
 
-def test_changes_of_topics_have_a_quota(broker: Broker, wire: Wire) -> None:
-    set_quota(wire, {"user": "ANONYMOUS"}, controller_mutation_rate=0.1)  # a burst of 1.1 partitions
-    answer = new_topics(wire, ["a", "b"], 7)
-    assert {topic.name: topic.error_code for topic in answer.topics} == {
-        "a": 0,
-        "b": ErrorCode.throttling_quota_exceeded,
+def elapsed(began: float) -> float:
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def slow_changes(broker: Broker, wire: Wire) -> Iterator[Named]:
+    """A client with one partition a second, and a burst of five."""
+    set_quota(wire, {"client_id": "changes"}, controller_mutation_rate=1.0)
+    client = Named(broker.bootstrap_servers, "changes")
+    yield client
+    client.connection.close()
+
+
+def test_a_client_that_knows_the_error_is_refused_and_muted(wire: Wire, slow_changes: Named) -> None:
+    """What it asks for at first is more than its burst, but allowed: it owes the rest."""
+    began = time.monotonic()
+    first = new_topics(slow_changes, ["a", "b"], 7)
+    assert [topic.error_code for topic in first.topics] == [0, 0]
+    assert throttle_of(first) == 0
+    more = new_topics(slow_changes, ["c"], 7)
+    assert more.topics[0].error_code == ErrorCode.throttling_quota_exceeded
+    assert more.topics[0].error_message == "The throttling quota has been exceeded."
+    wait = throttle_of(more) / 1000
+    assert 0 < wait <= 1
+    assert elapsed(began) < wait  # the response itself does not wait
+    asked = time.monotonic()
+    new_topics(wire, ["other"], 7)
+    assert elapsed(asked) < wait  # nobody else waits
+    slow_changes.metadata()
+    assert elapsed(asked) > wait * 0.8
+    assert new_topics(slow_changes, ["c"], 7).topics[0].error_code == 0
+
+
+def test_an_old_client_gets_what_it_asks_for_and_is_muted(wire: Wire, slow_changes: Named) -> None:
+    old = new_topics(slow_changes, ["a", "b"], 5)
+    assert [topic.error_code for topic in old.topics] == [0, 0]
+    wait = throttle_of(old) / 1000
+    assert 0 < wait <= 1
+    began = time.monotonic()
+    slow_changes.metadata()
+    assert elapsed(began) > wait * 0.8
+
+
+def test_only_what_can_be_done_counts(wire: Wire, slow_changes: Named) -> None:
+    """Topics that exist cost nothing, nor do those that are to be deleted and do not."""
+    new_topics(wire, ["here"], 7)
+    for _ in range(5):
+        again = new_topics(slow_changes, ["here"], 7)
+        assert again.topics[0].error_code == ErrorCode.topic_already_exists
+        assert throttle_of(again) == 0
+    assert new_topics(slow_changes, ["a", "b"], 7).topics[1].error_code == 0
+    unknown = {"name": "nowhere", "topic_id": None}
+    answer = slow_changes.ask(
+        "delete_topics", topics=[{"name": "a", "topic_id": None}, unknown], timeout=10_000
+    )
+    assert {topic.name: topic.error_code for topic in answer.responses} == {
+        "a": ErrorCode.throttling_quota_exceeded,
+        "nowhere": ErrorCode.unknown_topic_or_partition,
     }
-    assert throttle_of(answer) > 1000
-    old = new_topics(wire, ["c"], 5)  # does not know the error
-    assert old.topics[0].error_code == 0
-    assert throttle_of(old) > throttle_of(answer)
-    deleted = wire.ask("delete_topics", topics=[{"name": "a", "topic_id": None}], timeout=10_000)
-    assert deleted.responses[0].error_code == ErrorCode.throttling_quota_exceeded
-    set_quota(wire, {"user": "ANONYMOUS"}, controller_mutation_rate=None)
-    assert new_topics(wire, ["b"], 7).topics[0].error_code == 0
+    assert throttle_of(answer) > 0
+
+
+def test_more_partitions_count_like_new_topics(wire: Wire, slow_changes: Named) -> None:
+    new_topics(wire, ["one", "two"], 7)
+
+    def grow(up_to: int) -> Any:
+        topics = [{"name": name, "count": 8, "assignments": None} for name in ("one", "two")]
+        return slow_changes.ask(
+            "create_partitions", up_to=up_to, topics=topics, timeout=10_000, validate_only=False
+        )
+
+    answer = grow(3)  # five each
+    assert {topic.name: topic.error_code for topic in answer.results} == {"one": 0, "two": 0}
+    again = grow(3)
+    assert {topic.error_code for topic in again.results} == {ErrorCode.invalid_partitions}
+    assert throttle_of(again) == 0
+    gone = slow_changes.ask("delete_topics", topics=[{"name": "one", "topic_id": None}], timeout=10_000)
+    assert gone.responses[0].error_code == ErrorCode.throttling_quota_exceeded
+
+
+def test_topics_that_metadata_creates_count(slow_changes: Named, wire: Wire) -> None:
+    new_topics(slow_changes, ["a", "b"], 7)
+
+    def look_for(name: str) -> Any:
+        return slow_changes.metadata(name, create=True).topics[0].error_code
+
+    assert look_for("in-passing") == ErrorCode.unknown_topic_or_partition
+    wait_until(lambda: look_for("in-passing") == 0)
 
 
 def test_who_connects_too_often_is_kept_out(broker: Broker, wire: Wire) -> None:

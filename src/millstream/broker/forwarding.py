@@ -19,6 +19,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker.mutation_quota import create_within, mutation_quota
 from millstream.cluster.commands import CreateTopics, NewTopic, TopicCreated
 from millstream.wire.envelope import (
     BROKER_ITSELF,
@@ -171,8 +172,7 @@ class Forwarder:
         """Topics that clients need and that are not there: in the name of the client (`call`), or of this
         broker. KafkaError if the controller cannot be asked."""
         if self.is_controller:
-            large = call is not None and call.is_large
-            return await self._broker.controller.submit(CreateTopics(topics), is_large=large)
+            return await self._create_here(topics, call)
         from millstream.client.messages import exchange, request_header
 
         within = self._broker.settings.integer("request.timeout.ms")
@@ -193,7 +193,8 @@ class Forwarder:
                 "validate_only": False,
             }
         )
-        header = request_header(CREATE_TOPICS, CREATE_TOPICS_VERSION, 0, b"auto-creation", form.flexible)
+        client_id = b"auto-creation" if call is None else call.connection.client_id.encode()
+        header = request_header(CREATE_TOPICS, CREATE_TOPICS_VERSION, 0, client_id, form.flexible)
         principal, host = (BROKER_ITSELF, "127.0.0.1") if call is None else (call.principal, call.host)
         data = await self.send(header + body, principal, host, within / 1000)
         if data is None:
@@ -205,3 +206,14 @@ class Forwarder:
             TopicCreated(topic.name, ErrorCode(topic.error_code), topic.error_message)
             for topic in answer.topics
         ]
+
+    async def _create_here(self, topics: Sequence[NewTopic], call: Call | None) -> list[TopicCreated]:
+        """At the controller; a client's quota of changes counts for what it creates in passing, too."""
+        controller = self._broker.controller
+        if call is None:
+            return await controller.submit(CreateTopics(topics))
+        large = call.is_large
+        quota = mutation_quota(self._broker, call, strict=True)
+        if quota is None:
+            return await controller.submit(CreateTopics(topics), is_large=large)
+        return await create_within(quota, topics, lambda command: controller.submit(command, is_large=large))

@@ -48,6 +48,9 @@ PRODUCER, CONSUMER, REQUEST, MUTATION = (
     "request_percentage",
     "controller_mutation_rate",
 )
+# CreateTopics, DeleteTopics, CreatePartitions: the response says whether the quota is used up, also one that
+# comes from the controller, to which this broker forwarded the request.
+CHANGES = frozenset((19, 20, 37))
 MAX_COUNTERS = 10_000  # clients choose their ids
 ROOM = MAX_COUNTERS // 10  # that is made when it is used up: looking at all of them is not for every request
 MAX_CLIENT_ID = 256  # bytes; longer ones that begin alike count as one
@@ -336,6 +339,8 @@ class _Metered:
         state = _STATES[self]
         if state.consumer is not None:
             state.consumer.record(len(data), now_ms())
+        if state.api in CHANGES:
+            state.throttle_ms = max(state.throttle_ms, throttle_time_in(data, state.api, state.version))
         if state.throttle_ms:
             data = with_throttle_time(data, state.api, state.version, state.throttle_ms)
         super().send(data)  # type: ignore[misc]
@@ -403,6 +408,14 @@ def with_throttle_time(frame: bytes, api: int, version: int, ms: int) -> bytes:
             return frame
         at = found
     return frame[:at] + _INT32.pack(ms) + frame[at + 4 :]
+
+
+def throttle_time_in(frame: bytes, api: int, version: int) -> int:
+    at = _throttle_time_at(api, version)
+    if at is None or len(frame) < at + 4:
+        return 0
+    found: int = _INT32.unpack_from(frame, at)[0]
+    return found
 
 
 def rows(quotas: Quotas, limit: int = 1000) -> Iterable[tuple[str, str, str, float, float, float]]:

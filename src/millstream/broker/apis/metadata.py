@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from millstream.broker.authorizer import CLUSTER, CREATE, DESCRIBE, TOPIC, may
+from millstream.broker.mutation_quota import reasons
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.broker.partition import INTERNAL_TOPICS
@@ -62,8 +63,7 @@ ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
 Named = dict[str | UUID | None, Any]  # the topics of a request, by id or else by name
 
-FIRST_WITH_LISTENER_NOT_FOUND = 6
-NEWEST = 13
+FIRST_WITH_LISTENER_NOT_FOUND, NEWEST = 6, 13
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
 
@@ -159,7 +159,7 @@ class MetadataApi:
         if ordinary:
             try:
                 results = await self.broker.forwarding.create_topics(ordinary, call)
-                refused |= {result.name: result.error for result in results if result.error}
+                refused |= reasons(results)
             except KafkaError as error:
                 refused |= {topic.name: error.code for topic in ordinary}
         return await call.in_slices(self._answer(call, named, refused))

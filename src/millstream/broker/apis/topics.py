@@ -17,15 +17,14 @@ CreatePartitions 0-3 (KIP-195)
      2  flexible
      3  the client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)
 
-Every change is a command to the controller, which answers topic by topic; here it is only translated. Who
-has used up a quota of changes (KIP-599) gets THROTTLING_QUOTA_EXCEEDED for what is left of the request; older
-versions do not know that error, and are only told to wait.
+Every change is a command to the controller, which answers topic by topic; here it is only translated, and
+counted for who has a quota of changes (`mutation_quota`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,9 +38,9 @@ from millstream.broker.authorizer import (
     TOPIC,
     may,
 )
+from millstream.broker.mutation_quota import THROTTLED, MutationQuota, create_within, mutation_quota
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.rates import now_ms
 from millstream.cluster.commands import (
     Command,
     CreatePartitions,
@@ -61,10 +60,9 @@ if TYPE_CHECKING:
 
 NAMED_TWICE = Result(ErrorCode.invalid_request, "Duplicate topic name.")
 NOT_ALLOWED = Result(ErrorCode.topic_authorization_failed, "Authorization failed.")
-THROTTLED = Result(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
+THROTTLED_TOPIC = Result(*THROTTLED)
 NO_WAIT = timedelta(0)
 Key = TypeVar("Key")
-Item = TypeVar("Item")
 Results = TypeVar("Results")
 
 
@@ -79,56 +77,24 @@ class TopicsApi:
             Api(37, "CreatePartitions", 0, 3, self.create_partitions, forwarded=True),
         ]
 
-    # ------------------------------------------------------------------ quotas
-
-    def _within_quota(
-        self, call: Call, items: Iterable[tuple[Item, int]], strict_from: int
-    ) -> tuple[list[Item], list[Item], timedelta]:
-        """What may be done now, what not, and for how long to wait. Each item with its number of partitions
-        that are made or go."""
-        items = list(items)
-        bucket = self.broker.quotas.mutations(call.principal, call.connection.client_id)
-        if bucket is None:
-            return [item for item, _ in items], [], NO_WAIT
-        allowed: list[Item] = []
-        refused: list[Item] = []
-        now = now_ms()
-        for item, partitions in items:
-            if call.version >= strict_from and bucket.over(now) > 0:
-                refused.append(item)
-            else:
-                bucket.record(partitions, now)
-                allowed.append(item)
-        wait_ms = round(bucket.over(now))
-        bucket.throttled_ms += wait_ms
-        return allowed, refused, timedelta(milliseconds=wait_ms)
-
     # ------------------------------------------------------------------ create
 
     async def create_topics(self, call: Call) -> Any:
         times = await call.in_slices(_count_names(call.request.topics))
         wanted = await call.in_slices(self._new_topics(call, times))
-        throttled: list[NewTopic] = []
-        wait = NO_WAIT
-        if self.broker.quotas.active and not call.request.validate_only:
-            default = self.broker.settings.integer("num.partitions")
-            counted = [
-                (
-                    topic,
-                    len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default),
-                )
-                for topic in wanted
-            ]
-            wanted, throttled, wait = self._within_quota(call, counted, strict_from=6)
-        created = await submit(
-            self.broker,
-            call,
-            CreateTopics(wanted, call.request.validate_only),
-            lambda error: self._not_created(wanted, error),
-        )
-        created = created + [TopicCreated(topic.name, *THROTTLED) for topic in throttled]
+        validate_only = call.request.validate_only
+        quota = None if validate_only else mutation_quota(self.broker, call, call.version >= 6)
+
+        def created_by(command: CreateTopics) -> Awaitable[list[TopicCreated]]:
+            return submit(self.broker, call, command, lambda error: self._not_created(command.topics, error))
+
+        if quota is None:
+            created, wait = await created_by(CreateTopics(wanted, validate_only)), NO_WAIT
+        else:
+            created = await create_within(quota, wanted, created_by)
+            wait = quota.wait()
         if len(created) < len(times):
-            named = {topic.name for topic in (*wanted, *throttled)}
+            named = {topic.name for topic in wanted}
             created = created + [
                 TopicCreated(name, *NOT_ALLOWED)
                 for name, count in times.items()
@@ -154,7 +120,7 @@ class TopicsApi:
             )
         return wanted
 
-    def _not_created(self, wanted: list[NewTopic], error: KafkaError) -> Slices[list[TopicCreated]]:
+    def _not_created(self, wanted: Sequence[NewTopic], error: KafkaError) -> Slices[list[TopicCreated]]:
         refused = yield from collect(TopicCreated(topic.name, error.code, error.message) for topic in wanted)
         return list(refused)
 
@@ -205,20 +171,31 @@ class TopicsApi:
     async def create_partitions(self, call: Call) -> Any:
         times = await call.in_slices(_count_names(call.request.topics))
         wanted = await call.in_slices(self._more_partitions(call, times))
-        throttled: list[MorePartitions] = []
-        wait = NO_WAIT
-        if self.broker.quotas.active and not call.request.validate_only:
-            counted = [(topic, max(topic.count - self._partitions_now(topic.name), 0)) for topic in wanted]
-            wanted, throttled, wait = self._within_quota(call, counted, strict_from=3)
-        results = await submit(
-            self.broker,
-            call,
-            CreatePartitions(wanted, call.request.validate_only),
-            lambda error: same_for_all((topic.name for topic in wanted), error),
-        )
-        results = {**results, **{topic.name: THROTTLED for topic in throttled}}
+        validate_only = call.request.validate_only
+        quota = None if validate_only else mutation_quota(self.broker, call, call.version >= 3)
+        results: dict[str, Result] = {}
+        if quota is not None:
+            results = await self._grown(call, wanted, True)
+            for topic in wanted:
+                more = topic.count - self._partitions_now(topic.name)
+                if results[topic.name].error is ErrorCode.none and not quota.take(more):
+                    results[topic.name] = THROTTLED_TOPIC
+            wanted = [topic for topic in wanted if results[topic.name].error is ErrorCode.none]
+        if wanted or quota is None:
+            results = {**results, **await self._grown(call, wanted, validate_only)}
+        wait = NO_WAIT if quota is None else quota.wait()
         topics = await call.in_slices(self._all_grown(call, results, times))
         return call.answer(results=topics, throttle_time=wait)
+
+    async def _grown(
+        self, call: Call, wanted: list[MorePartitions], validate_only: bool
+    ) -> dict[str, Result]:
+        return await submit(
+            self.broker,
+            call,
+            CreatePartitions(wanted, validate_only),
+            lambda error: same_for_all((topic.name for topic in wanted), error),
+        )
 
     def _partitions_now(self, topic: TopicRef) -> int:
         image = self.broker.image
@@ -268,13 +245,11 @@ class TopicsApi:
             if self.broker.authorizer is not None:
                 named, denied = await call.in_slices(self._deletable(call, named))
                 refused += denied
-            if self.broker.quotas.active:
-                counted = [(topic, self._partitions_now(topic)) for topic in named]
-                named, throttled, wait = self._within_quota(call, counted, strict_from=5)
-                for topic in throttled:
-                    by_name = isinstance(topic, str)
-                    name, topic_id = (topic, None) if by_name else (None, topic)
-                    refused.append(TopicDeleted(topic, name, topic_id, *THROTTLED))  # type: ignore[arg-type]
+            quota = mutation_quota(self.broker, call, call.version >= 5)
+            if quota is not None:
+                named, throttled = self._within(quota, named)
+                refused += throttled
+                wait = quota.wait()
             deleted = await submit(
                 self.broker, call, DeleteTopics(named), lambda error: self._undeleted(named, error)
             )
@@ -312,6 +287,21 @@ class TopicsApi:
             )
             refused.append(TopicDeleted(name or "", name, topic_id, ErrorCode.invalid_request, reason))
         return named, refused
+
+    def _within(
+        self, quota: MutationQuota, topics: list[TopicRef]
+    ) -> tuple[list[TopicRef], list[TopicDeleted]]:
+        """Those that the quota allows; also the unknown ones, of which the client is told that."""
+        allowed: list[TopicRef] = []
+        refused: list[TopicDeleted] = []
+        for topic in topics:
+            partitions = self._partitions_now(topic)
+            if not partitions or quota.take(partitions):
+                allowed.append(topic)
+            else:
+                name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
+                refused.append(TopicDeleted(topic, name, topic_id, *THROTTLED))
+        return allowed, refused
 
     def _deletable(
         self, call: Call, topics: list[TopicRef]
