@@ -255,6 +255,24 @@ def test_a_client_certificate_says_who_it_is(authority: Authority, auth: str, tm
         assert "Traceback" not in broker.log
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_is_refused_is_told_why(authority: Authority, version: ssl.TLSVersion) -> None:
+    """Also a client that sends on before it hears of it, as all do in TLS 1.3."""
+    trust: dict[str, Any] = {"ssl__truststore__location": authority.pem, "ssl__truststore__type": "PEM"}
+    with Broker(settings(authority.issue("broker"), ssl__client__auth="required", **trust)) as broker:
+        context = ssl.create_default_context(cafile=str(authority.pem))
+        context.minimum_version = context.maximum_version = version
+        for _ in range(20):
+            with (
+                socket.create_connection((broker.host, broker.port)) as sock,
+                pytest.raises(ssl.SSLError, match=r"(?i)certificate.required|handshake.failure"),
+                context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
+            ):
+                tls.sendall(bytes(2000))
+                while tls.recv(100):
+                    pass
+
+
 def test_mutual_tls_with_confluent_kafka(authority: Authority) -> None:
     given = settings(
         authority.issue("broker"), ssl__client__auth="required", ssl__truststore__location=authority.pem

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.network")
 
 ACCEPTS_PER_TURN = 64
+READS_AT_THE_END = 16  # of a connection whose handshake has failed
 
 
 def plain_address(host: str) -> str:
@@ -282,6 +283,14 @@ class Acceptor:
             self._turn_away(handshake)
 
     def _turn_away(self, handshake: Handshake) -> None:
+        """What the client has sent is read first: to close without that would reset the connection, which can
+        cost the client the alert that says what is wrong."""
+        try:
+            for _ in range(READS_AT_THE_END):
+                if not socket.socket.recv(handshake.sock, 16 * 1024):
+                    break
+        except OSError:
+            pass
         handshake.sock.close()
         self.context.admission.half_open -= 1
         self.context.admission.leave(self.context.name, handshake.host)
