@@ -30,6 +30,7 @@ class RunningService:
     """`millstream <command> --set name=value ...`. `url` is where it listens, `http` a client for it."""
 
     command: ClassVar[str]
+    words: ClassVar[tuple[str, ...]] = ()  # behind the command
 
     def __init__(self, settings: Mapping[str, object], verify: Any = True) -> None:
         """`verify` is httpx's, or the path of the authority's certificate."""
@@ -45,7 +46,7 @@ class RunningService:
         with self._log.open("ab") as log:
             # The test kit's way to start a broker: the child ends when its standard input does.
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "millstream.testing._child", self.command, *arguments],
+                [sys.executable, "-m", "millstream.testing._child", self.command, *self.words, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -124,3 +125,13 @@ class RunningRegistry(RunningService):
 
     def wait_until_leading(self) -> None:
         wait_until(lambda: self.http.get("/health").json()["leads"], self.log)
+
+
+class RunningConnect(RunningService):
+    """A worker in distributed mode. It starts Spark only with the first task."""
+
+    command = "connect"
+    words = ("distributed",)
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, object], verify: Any = True) -> None:
+        super().__init__({"bootstrap.servers": bootstrap, **settings}, verify)

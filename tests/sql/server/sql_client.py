@@ -17,7 +17,13 @@ from tests.support.waiting import wait_until
 class RunningSql(RunningService):
     command: ClassVar[str] = "sql-server"
 
-    def __init__(self, bootstrap: str, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        verify: Any = True,
+    ) -> None:
         self.service_id = f"s{uuid.uuid4().hex[:8]}_"
         super().__init__(
             {
@@ -27,7 +33,8 @@ class RunningSql(RunningService):
                 "ksql.streams.auto.offset.reset": "earliest",
                 "ksql.host.local": "true",
                 **(settings or {}),
-            }
+            },
+            verify,
         )
 
     def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:

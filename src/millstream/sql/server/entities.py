@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.sql.catalog import Catalog, Column, Schema, Source
+from millstream.sql.masking import masked
 from millstream.sql.types import ArrayType, DecimalType, MapType, SqlType, StructType
 
 Json = dict[str, Any]
 
 
 def entity(type_: str, statement: str, **fields: Any) -> Json:
-    return {"@type": type_, "statementText": statement, "warnings": [], **fields}
+    return {"@type": type_, "statementText": masked(statement), "warnings": [], **fields}
 
 
 def current_status(
@@ -38,7 +39,7 @@ def statement_error(message: str, statement: str, code: int = 40001, entities: S
         "@type": "statement_error",
         "error_code": code,
         "message": message,
-        "statementText": statement,
+        "statementText": masked(statement),
         "entities": list(entities),
     }
 
