@@ -47,9 +47,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 class Raw:
     """A connection that sends what it is told to."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str = "127.0.0.1") -> None:
         host, port = address.split(":")
-        self.socket = socket.create_connection((host, int(port)), 20)
+        self.socket = socket.create_connection((host, int(port)), 20, (source, 0))
 
     def frame(self, content: bytes) -> None:
         self.socket.sendall(struct.pack(">i", len(content)) + content)
@@ -409,6 +409,47 @@ def test_many_wrong_passwords_do_not_hold_up_others(secured: Secured) -> None:
     for raw in guessing:
         assert raw.read() is not None
         raw.close()
+
+
+def test_a_thousand_wrong_passwords_at_once(tmp_path: Path) -> None:
+    """From many addresses, so that none is locked out early. All are refused; who knows his password comes in
+    meanwhile, and what the broker held for the others is given back."""
+    more: dict[str, Any] = {"millstream__metrics__listener": "127.0.0.1:0"}
+    with Secured(tmp_path, millstream__login__failures__per__address=20, **more) as secured:
+        secured.add_user()
+        inside = _connect(secured)
+        form = exchange("sasl_authenticate", 1)
+        guessing = []
+        for number in range(1000):
+            raw = Raw(secured.servers["SASL_PLAINTEXT"], f"127.0.1.{number % 100 + 1}")
+            guessing.append(raw)
+            handshake = exchange("sasl_handshake", 1).encode({"mechanism": "PLAIN"})
+            raw.frame(request_header(17, 1, 1, b"raw", False) + handshake)
+            body = form.encode({"auth_bytes": plain(f"user-{number % 7}", f"guess-{number}")})
+            raw.frame(request_header(36, 1, 2, b"raw", False) + body)
+        for _ in range(5):
+            inside.request("list_groups")
+            with _connect(secured, "SCRAM-SHA-256") as connection:
+                connection.request("list_groups")
+        for raw in guessing:
+            assert raw.read() is not None
+            answer = raw.read()
+            assert answer is not None
+            refused = form.decode(memoryview(answer)[4:])
+            assert refused.error_code == ErrorCode.sasl_authentication_failed
+            assert raw.read() is None
+            raw.close()
+        inside.request("list_groups")
+        inside.close()
+        port = secured.broker.log.split("metrics on http://127.0.0.1:")[1].split("/")[0]
+
+        def metric(name: str) -> int:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+                text = page.read().decode()
+            return int(float(text.split(f"\n{name} ")[1].split()[0]))
+
+        wait_until(lambda: metric("millstream_unfinished_login_bytes") == 0)
+        assert secured.broker.log.count("login refused") < 500  # a line a minute for each of 100 addresses
 
 
 # ---------------------------------------------------------------------- SCRAM credentials

@@ -1,10 +1,13 @@
-"""What TLS offers, looked at from outside as scanners do: every version and every suite is tried, on the
-broker's listener and on that of an HTTP service."""
+"""What TLS offers, looked at from outside as scanners do: every version and every suite is tried, and what
+known attacks need, on the broker's listener and on that of an HTTP service."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
+import struct
+import subprocess
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,19 @@ import pytest
 from millstream.testing import Broker
 from tests.client.certificates import Authority
 from tests.console.console_client import RunningConsole
+from tests.support.client_hello import (
+    ECDHE_ECDSA,
+    ECDSA_SHA1,
+    FALLBACK,
+    HEARTBEAT,
+    INAPPROPRIATE_FALLBACK,
+    P256,
+    RENEGOTIATION_INFO,
+    Alert,
+    ClientHello,
+    ServerHello,
+    answer_to,
+)
 
 # Without forward secrecy, without authentication, broken, or with a hash that is.
 WEAK = (
@@ -111,3 +127,75 @@ def test_nothing_but_tls_is_answered(addresses: dict[str, tuple[str, int]], tmp_
             except ConnectionError:
                 pass
             assert b"HTTP" not in answer
+
+
+# What was registered before P-256: binary fields, and curves of less strength.
+WEAK_GROUPS = tuple(range(1, 23))
+
+
+@pytest.mark.parametrize("server", ["broker", "https"])
+def test_what_attacks_need_is_not_there(addresses: dict[str, tuple[str, int]], server: str) -> None:
+    """Heartbleed, CRIME, the renegotiation of 2009, POODLE, DROWN, Logjam's curves, SHA-1 signatures."""
+    address = addresses[server]
+
+    def ask(**changes: object) -> ServerHello | Alert | None:
+        return answer_to(address, ClientHello(**changes).packed())  # type: ignore[arg-type]
+
+    def refused(**changes: object) -> bool:
+        """By an alert, or, as asyncio has it, by hanging up."""
+        return not isinstance(ask(**changes), ServerHello)
+
+    usual = ask(compressions=(1, 0), more={HEARTBEAT: b"\1"})
+    assert isinstance(usual, ServerHello)
+    assert usual.compression == 0
+    assert HEARTBEAT not in usual.extensions
+    assert RENEGOTIATION_INFO in usual.extensions
+    assert ask(suites=(*ECDHE_ECDSA, FALLBACK)) in (Alert(INAPPROPRIATE_FALLBACK), None)
+    for version in (0x0300, 0x0301, 0x0302):
+        assert refused(version=version)
+    sslv2 = struct.pack(">HBHHHH", 0x8000 | 12, 1, 2, 3, 0, 0) + b"\x07\0\xc0"
+    assert not isinstance(answer_to(address, sslv2), ServerHello)
+    assert refused(groups=WEAK_GROUPS)
+    assert isinstance(ask(groups=(P256,)), ServerHello)
+    assert refused(signatures=(ECDSA_SHA1,))
+
+
+@pytest.mark.parametrize("server", ["broker", "https"])
+def test_the_server_does_not_follow_a_weak_preference(
+    addresses: dict[str, tuple[str, int]], server: str
+) -> None:
+    """A client that names static keys, CBC and RC4 first gets the one good suite that it names last."""
+    poor = (0x0004, 0x0005, 0x000A, 0x002F, 0x0035, 0x009C, 0xC009, 0xC00A)
+    found = answer_to(addresses[server], ClientHello(suites=(*poor, ECDHE_ECDSA[0])).packed())
+    assert isinstance(found, ServerHello)
+    assert found.suite == ECDHE_ECDSA[0]
+    assert not isinstance(answer_to(addresses[server], ClientHello(suites=poor).packed()), ServerHello)
+
+
+@pytest.mark.parametrize("server", ["broker", "https"])
+def test_clients_do_not_renegotiate(
+    addresses: dict[str, tuple[str, int]], authority: Authority, server: str
+) -> None:
+    """Each would cost the server a handshake, without a new connection that limits count."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("install openssl")
+    host, port = addresses[server]
+    words = ["s_client", "-connect", f"{host}:{port}", "-tls1_2", "-CAfile", str(authority.pem)]
+    with subprocess.Popen(
+        [openssl, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as client:
+        assert client.stdin is not None and client.stdout is not None
+        out = b""
+        while b"Verify return code" not in out:  # what it reads before that is no command
+            out += (line := client.stdout.readline())
+            assert line, out
+        client.stdin.write(b"R\n")  # handshake again
+        client.stdin.flush()
+        while line := client.stdout.readline():
+            out += line
+            if b"RENEGOTIATING" in line:
+                client.stdin.close()
+    assert b"Secure Renegotiation IS supported" in out
+    assert b"RENEGOTIATING" in out
+    assert b"no renegotiation" in out.lower() or b"error" in out.lower(), out
