@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from millstream.testing import Broker
 from tests.support.running import RunningRegistry
 
 from .client import Api, body
@@ -56,7 +57,7 @@ def test_names_that_are_made_to_point_here(registry: RunningRegistry, subject: s
         assert registry.http.get(path, headers={"Host": "localhost:1"}).status_code == 200
 
 
-def test_what_settings_let_in(registry: RunningRegistry, subject: str) -> None:
+def test_what_settings_let_in(broker: Broker, subject: str) -> None:
     """An instance of its own, beside the one that leads."""
     page, name = "http://ui.example", "registry.corp.example"
     settings = {
@@ -66,8 +67,7 @@ def test_what_settings_let_in(registry: RunningRegistry, subject: str) -> None:
         "kafkastore.topic": f"_schemas-{subject}",
         "schema.registry.group.id": subject,
     }
-    bootstrap = str(registry._settings["kafkastore.bootstrap.servers"])
-    with RunningRegistry(bootstrap, settings) as running:
+    with RunningRegistry(broker.bootstrap_servers, settings) as running:
         answer = running.http.get("/subjects", headers={"Origin": page, "Sec-Fetch-Site": "cross-site"})
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == page

@@ -53,7 +53,41 @@ class TokenServer:
         return f"{signed}.{encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
-class Secured:
+class WithUsers:
+    """What a broker with users has, be it ours or Apache Kafka's."""
+
+    authority: Authority
+    servers: dict[str, str]  # its addresses, by protocol
+
+    def add_user(self, name: str = "alice", password: str = PASSWORD) -> None:
+        from confluent_kafka.admin import (
+            AdminClient,
+            ScramCredentialInfo,
+            ScramMechanism,
+            UserScramCredentialUpsertion,
+        )
+
+        admin = AdminClient({"bootstrap.servers": self.servers["PLAINTEXT"]})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            change = UserScramCredentialUpsertion(
+                name, ScramCredentialInfo(mechanism, 4096), password.encode()
+            )
+            for done in admin.alter_user_scram_credentials([change]).values():
+                done.result(30)
+
+    def properties(
+        self, protocol: str, mechanism: str = "", password: str = PASSWORD, user: str = "alice"
+    ) -> dict[str, str]:
+        """For our own client."""
+        found = {"security.protocol": protocol, "request.timeout.ms": "10000"}
+        if protocol.endswith("SSL"):
+            found["ssl.ca.location"] = str(self.authority.pem)
+        if mechanism:
+            found |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+        return found
+
+
+class Secured(WithUsers):
     def __init__(self, folder: Path, **more: object) -> None:
         folder.mkdir(exist_ok=True)
         self.authority = Authority(folder)
@@ -81,7 +115,7 @@ class Secured:
 
     def __enter__(self) -> Secured:
         self.broker.__enter__()
-        self.servers: dict[str, str] = {}
+        self.servers = {}
         ready = next(line for line in self.broker.log.splitlines() if line.startswith("ready "))
         listeners = ready.split("listeners=")[1].split()[0]
         for listener in listeners.split(","):
@@ -91,22 +125,6 @@ class Secured:
 
     def __exit__(self, *error: Any) -> None:
         self.broker.__exit__(*error)
-
-    def add_user(self, name: str = "alice", password: str = PASSWORD) -> None:
-        from confluent_kafka.admin import (
-            AdminClient,
-            ScramCredentialInfo,
-            ScramMechanism,
-            UserScramCredentialUpsertion,
-        )
-
-        admin = AdminClient({"bootstrap.servers": self.servers["PLAINTEXT"]})
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            change = UserScramCredentialUpsertion(
-                name, ScramCredentialInfo(mechanism, 4096), password.encode()
-            )
-            for done in admin.alter_user_scram_credentials([change]).values():
-                done.result(30)
 
     def rdkafka(
         self, protocol: str, mechanism: str = "", password: str = PASSWORD, user: str = "alice"
@@ -120,14 +138,3 @@ class Secured:
         elif mechanism:
             conf |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
         return conf
-
-    def properties(
-        self, protocol: str, mechanism: str = "", password: str = PASSWORD, user: str = "alice"
-    ) -> dict[str, str]:
-        """For our own client."""
-        found = {"security.protocol": protocol, "request.timeout.ms": "10000"}
-        if protocol.endswith("SSL"):
-            found["ssl.ca.location"] = str(self.authority.pem)
-        if mechanism:
-            found |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-        return found

@@ -4,8 +4,9 @@
 
 starts brokers that have an authorizer, and every service of a test reaches them over SASL_SSL as a user of
 its own, with ACLs (ACLS). The tests' own clients stay on a PLAINTEXT listener, as a super user: what they
-check is the services. With MILLSTREAM_TEST_BOOTSTRAP and MILLSTREAM_TEST_LOGIN, a file of client properties
-with bootstrap.servers, the same is done with a cluster that somebody else runs and has given these rights to.
+check is the services. MILLSTREAM_TEST_SECURED=kafka starts Apache Kafka in the place of our broker. With
+MILLSTREAM_TEST_BOOTSTRAP and MILLSTREAM_TEST_LOGIN, a file of client properties with bootstrap.servers, the
+same is done with a cluster that somebody else runs and has given these rights to.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from millstream.cli.cluster_access import read_properties
 from millstream.client import ClientConfig, Cluster
 from millstream.client.security_admin import SecurityAdmin
 from millstream.testing import Broker
 from millstream.wire.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
-from tests.support.secured import Secured
+from tests.client.certificates import Authority
+from tests.support.peers import apache_kafka
+from tests.support.secured import Secured, WithUsers
 
 T = TypeVar("T")
 
@@ -44,8 +47,46 @@ ACLS: Mapping[str, tuple[Operation, ...]] = {
     "connect": (Operation.DESCRIBE, Operation.CREATE, Operation.IDEMPOTENT_WRITE),
     "sql-server": (Operation.DESCRIBE, Operation.CREATE, Operation.IDEMPOTENT_WRITE),
 }
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
-_secured: dict[str, Secured] = {}  # by the address of the PLAINTEXT listener
+
+class SecuredKafka(WithUsers):
+    """Apache Kafka, as `Secured` is our broker."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
+        peer = apache_kafka()
+        self.authority = Authority(folder)
+        self.kafka = peer.ApacheKafka(folder / "data")
+        plain = self.kafka.settings
+        listener = f"SASL_SSL://127.0.0.1:{peer.free_port()}"
+        jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        self.kafka.settings = {
+            **plain,
+            "listeners": f"{plain['listeners']},{listener}",
+            "advertised.listeners": f"{plain['advertised.listeners']},{listener}",
+            "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},SASL_SSL:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.authority.issue("broker")),
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": jaas,
+            **AUTHORIZER,
+            **{name: str(value) for name, value in settings.items()},
+        }
+        self.servers = {"SASL_SSL": listener.partition("://")[2]}
+
+    def __enter__(self) -> SecuredKafka:
+        self.kafka.__enter__()
+        self.servers["PLAINTEXT"] = self.bootstrap_servers = self.kafka.bootstrap
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.kafka.__exit__(*error)
+
+
+_secured: dict[str, WithUsers] = {}  # by the address of the PLAINTEXT listener
 
 
 def wanted() -> bool:
@@ -53,18 +94,22 @@ def wanted() -> bool:
 
 
 @contextlib.contextmanager
-def session_broker(settings: Mapping[str, object], folder: Path) -> Iterator[Broker]:
-    """A broker with these settings; secured, if that is wanted."""
+def session_broker(settings: Mapping[str, object], folder: Path) -> Iterator[Any]:
+    """A broker with these settings; secured, if that is wanted. It has `bootstrap_servers`; ours can also be
+    stopped and so on."""
     if not wanted():
         with Broker(settings) as running:
             yield running
         return
-    more: dict[str, object] = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with Secured(folder, **more, **settings) as secured:
-        address = secured.broker.bootstrap_servers
+    with contextlib.ExitStack() as stack:
+        broker: Any
+        secured: WithUsers
+        if os.environ["MILLSTREAM_TEST_SECURED"] == "kafka":
+            broker = secured = stack.enter_context(SecuredKafka(folder, settings))
+        else:
+            ours = stack.enter_context(Secured(folder, **AUTHORIZER, **settings))
+            broker, secured = ours.broker, ours
+        address = broker.bootstrap_servers
         with Cluster(ClientConfig.of(address)) as cluster:
             admin = SecurityAdmin(cluster)
             for user, operations in ACLS.items():
@@ -72,7 +117,7 @@ def session_broker(settings: Mapping[str, object], folder: Path) -> Iterator[Bro
                 admin.create_acls(_rights(user, operations))
         _secured[address] = secured
         try:
-            yield secured.broker
+            yield broker
         finally:
             del _secured[address]
 
