@@ -54,6 +54,8 @@ def services(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> It
             **{prefix + name: value for name, value in own.items()},
         }
 
+    folder = tmp_path_factory.mktemp("services")
+
     def worker_settings() -> dict[str, str]:
         """The names of its Kafka client have no prefix; those of its listeners have."""
         given = settings("")
@@ -65,6 +67,7 @@ def services(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> It
             **topics,
             **{name.replace("topic", "replication.factor"): "1" for name in topics},
             "group.id": "talkative-connect",
+            "millstream.driver.dir": str(folder / "driver"),
             "key.converter": "StringConverter",
             "value.converter": "StringConverter",
         }
@@ -82,7 +85,6 @@ def services(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> It
             "schema.registry.ssl.truststore.location": trusted,
         }
         sql_at_registry = {f"ksql.{name}": value for name, value in at_registry.items()}
-        folder = tmp_path_factory.mktemp("sql")
         with (
             RunningRest(platform.bootstrap, registry.url, settings("client.") | at_registry, trusted) as rest,
             RunningConsole(platform.bootstrap, settings("client.") | at_registry, trusted) as console,
