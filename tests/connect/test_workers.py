@@ -168,7 +168,9 @@ def test_topics_that_a_connector_uses(make_worker: MakeWorker, tmp_path: Path) -
     assert untracked.http.get("/connectors/uses/topics").status_code == 403
 
 
-def test_a_task_that_failed_restarts_by_itself(make_worker: MakeWorker, tmp_path: Path) -> None:
+def test_a_task_that_failed_restarts_by_itself(
+    make_worker: MakeWorker, connect_broker: str, tmp_path: Path
+) -> None:
     worker = make_worker()
     missing = tmp_path / "nowhere" / "out.txt"
     settings = sink(
@@ -176,7 +178,7 @@ def test_a_task_that_failed_restarts_by_itself(make_worker: MakeWorker, tmp_path
     )
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": worker.config.given["bootstrap.servers"]})
+    producer = Producer({"bootstrap.servers": connect_broker})
     producer.produce("restarts", b"one")
     producer.flush()
     worker.http.put("/connectors/again/config", json=settings)
