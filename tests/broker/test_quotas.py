@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from millstream.broker import quotas as quotas_module
 from millstream.broker.apis import client_quotas
@@ -28,6 +30,7 @@ from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode
 from millstream.wire.messages import codec
 from tests.broker.conftest import Wire
+from tests.support.effort import examples
 from tests.support.waiting import wait_until
 
 
@@ -106,6 +109,35 @@ def test_a_rate_is_taken_over_at_least_all_but_one_window() -> None:
     assert rate.over(10_500) > 0
     assert rate.over(11_000) == 0.0  # the sample has left the windows
     assert rate.value(11_000) == 0.0
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 500), st.booleans()), max_size=60),
+)
+def test_a_rate_is_what_its_samples_say(windows: int, steps: list[tuple[int, int, bool]]) -> None:
+    """Against the definition: a sample holds what came within a window of its first value, and counts until
+    all windows have passed since."""
+    rate, bound, window = Rate(100.0, windows, 1000), 100.0, 1000
+    samples: list[list[float]] = []
+    now = 0.0
+    for pause, value, records in steps:
+        now += pause
+        if records:
+            if samples and now - samples[-1][0] < window:
+                samples[-1][1] += value
+            else:
+                samples.append([now, value])
+            found = rate.record(value, now)
+        else:
+            found = rate.over(now)
+        kept = [one for one in samples if now - one[0] < windows * window]
+        elapsed = now - kept[0][0] if kept else 0.0
+        elapsed = max(elapsed + max(windows - 1 - elapsed // window, 0) * window, window)
+        expected = sum(value for _, value in kept) / elapsed * 1000
+        assert found == pytest.approx(max((expected - bound) / bound * elapsed, 0.0))
+        assert rate.value(now) == pytest.approx(expected)
 
 
 def test_a_bucket_has_its_burst_and_then_its_rate() -> None:

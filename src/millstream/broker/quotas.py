@@ -115,6 +115,7 @@ class Quotas:
         self._dispatcher = broker.dispatcher
         self._plain = broker.dispatcher.dispatch
         self._quotas: Mapping[QuotaEntity, Any] = {}
+        # Replaced, never cleared: what connections remember of it counts while it is the same.
         self._meters: dict[tuple[str, bytes], Meters] = {}
         self.counters: dict[tuple[str, str, str], Rate | TokenBucket] = {}
         self.by_ip: dict[str | None, float] = {}  # connections a second; None: of all others
@@ -124,7 +125,7 @@ class Quotas:
     def follow(self, image: Image) -> None:
         """The quotas have changed. Counters go on under their new bounds."""
         self._quotas = image.quotas
-        self._meters.clear()
+        self._meters = {}
         by_ip: dict[str | None, float] = {}
         for entity, quota in image.quotas.items():
             if entity[0][0] == "ip":
@@ -149,7 +150,7 @@ class Quotas:
         found = self._meters.get(key)
         if found is None:
             if len(self._meters) >= MAX_COUNTERS:
-                self._meters.clear()
+                self._meters = {}
             user, client = principal.partition(":")[2], client_id.decode("utf-8", "replace")
             made: list[Any] = [
                 self._counter(name, user, client) for name in (PRODUCER, CONSUMER, REQUEST, MUTATION)
@@ -190,7 +191,7 @@ class Quotas:
                 del self.counters[key]
             while len(self.counters) > MAX_COUNTERS - ROOM:
                 del self.counters[next(iter(self.counters))]
-            self._meters.clear()
+            self._meters = {}
 
     # ------------------------------------------------------------------ requests
 
@@ -200,10 +201,19 @@ class Quotas:
             self._plain(connection, view, start, end)
             return
         api, version, correlation_id, size = _HEADER.unpack_from(view, start)
-        meters = NO_METERS
+        meters, state = NO_METERS, None
         if api not in EXEMPT:  # before a login there is nothing else, and nobody to remember
-            client_id = bytes(view[start + 10 : start + 10 + size]) if size > 0 else b""
-            meters = self.meters_of(connection.principal, client_id)
+            state = _STATES.get(connection)
+            client_id = view[start + 10 : start + 10 + max(size, 0)]
+            if (
+                state is not None
+                and state.known is self._meters
+                and client_id == state.client_id
+                and connection.principal == state.principal
+            ):
+                meters = state.meters
+            else:
+                meters = self.meters_of(connection.principal, bytes(client_id))
         if meters is NO_METERS:
             if isinstance(connection, _Metered):
                 connection.unmetered()
@@ -224,18 +234,25 @@ class Quotas:
             of_request = min(meters.request.over(now), meters.request.window_ms)
             if of_request > throttle:
                 throttle, blamed = of_request, meters.request
-        state = _metered(connection)
-        state.quotas, state.api, state.version = self, api, version
+        if state is None or state.meters is not meters or state.known is not self._meters:
+            state = _metered(connection)
+            state.quotas, state.known, state.meters = self, self._meters, meters
+            # a longer one than counts is not kept, and looked up each time
+            state.principal, state.client_id = connection.principal, bytes(client_id[:MAX_CLIENT_ID])
+        state.api, state.version = api, version
         state.consumer = meters.consumer if api == FETCH else None
         state.throttle_ms = round(throttle)
+        state.looks = state.consumer is not None or state.throttle_ms > 0 or api in CHANGES
         if state.throttle_ms and blamed is not None:
             blamed.throttled_ms += state.throttle_ms
         if api == FETCH and throttle and blamed is meters.consumer:
             self._answer_empty(connection, view[start:end], size, version, correlation_id)
             return
-        began = time.perf_counter()
-        self._plain(connection, view, start, end)
-        if meters.request is not None:
+        if meters.request is None:
+            self._plain(connection, view, start, end)
+        else:
+            began = time.perf_counter()
+            self._plain(connection, view, start, end)
             meters.request.record((time.perf_counter() - began) * 100, now)
         if state.throttle_ms and api == PRODUCE and not connection.parked and not connection.closed:
             state.mute(connection)  # acks=0: there was no response
@@ -291,13 +308,30 @@ class Quotas:
 
 
 class _State:
-    """What is known of the request that a metered connection has in work."""
+    """What is known of a metered connection: whose requests it sends, and the one that it has in work."""
 
-    __slots__ = ("api", "consumer", "quotas", "throttle_ms", "timer", "version")
+    __slots__ = (
+        "api",
+        "client_id",
+        "consumer",
+        "known",
+        "looks",
+        "meters",
+        "principal",
+        "quotas",
+        "throttle_ms",
+        "timer",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.quotas: Quotas | None = None
+        self.principal = ""
+        self.client_id = b""
+        self.meters = NO_METERS
+        self.known: object = None  # the table that the meters are from
         self.api = self.version = -1
+        self.looks = False  # whether the response has to be looked at
         self.consumer: Rate | None = None
         self.throttle_ms = 0
         self.timer: asyncio.TimerHandle | None = None
@@ -337,6 +371,9 @@ class _Metered:
 
     def send(self, data: bytes) -> None:
         state = _STATES[self]
+        if not state.looks:
+            super().send(data)  # type: ignore[misc]
+            return
         if state.consumer is not None:
             state.consumer.record(len(data), now_ms())
         if state.api in CHANGES:

@@ -16,7 +16,7 @@ def now_ms() -> float:
 class Rate:
     """A sum over sliding windows, as Kafka's `Rate`, and its bound."""
 
-    __slots__ = ("_samples", "_windows", "bound", "label", "throttled_ms", "window_ms")
+    __slots__ = ("_least", "_samples", "_total", "_windows", "bound", "label", "throttled_ms", "window_ms")
 
     def __init__(self, bound: float, windows: int, window_ms: float, label: str = "") -> None:
         self.bound = bound
@@ -24,19 +24,26 @@ class Rate:
         self.label = label
         self.throttled_ms = 0.0  # in all, for the metrics
         self._windows = windows
+        self._least = max(windows - 1, 1) * window_ms / 1000  # seconds that a rate is taken over at least
         self._samples: deque[list[float]] = deque()  # [begin, sum]
+        self._total = 0.0  # of the samples, perhaps with some that have left the windows since
 
     def record(self, value: float, now: float) -> float:
         """Count, and say for how many ms to throttle."""
         samples = self._samples
-        if not samples or now - samples[-1][0] >= self.window_ms:
-            samples.append([now, value])
-        else:
+        if samples and now - samples[-1][0] < self.window_ms:
             samples[-1][1] += value
+            self._total += value
+        else:
+            self._forget(now)
+            samples.append([now, value])
+            self._total = sum(sample[1] for sample in samples)
         return self.over(now)
 
     def over(self, now: float) -> float:
         """For how many ms to throttle, so that the rate falls to its bound."""
+        if self._total <= self.bound * self._least:
+            return 0.0
         rate, elapsed = self._measure(now)
         return (rate - self.bound) / self.bound * elapsed if rate > self.bound else 0.0
 
@@ -48,9 +55,8 @@ class Rate:
 
     def _measure(self, now: float) -> tuple[float, float]:
         """The rate per second, and the ms that it is taken over."""
+        self._forget(now)
         samples, window = self._samples, self.window_ms
-        while samples and now - samples[0][0] >= self._windows * window:
-            samples.popleft()
         if not samples:
             return 0.0, window
         elapsed = now - samples[0][0]
@@ -58,7 +64,15 @@ class Rate:
         if full < least:
             elapsed += (least - full) * window
         elapsed = max(elapsed, window)
-        return sum(sample[1] for sample in samples) / (elapsed / 1000), elapsed
+        return self._total / (elapsed / 1000), elapsed
+
+    def _forget(self, now: float) -> None:
+        """Drop the samples that have left the windows."""
+        samples, longest = self._samples, self._windows * self.window_ms
+        if samples and now - samples[0][0] >= longest:
+            while samples and now - samples[0][0] >= longest:
+                samples.popleft()
+            self._total = sum(sample[1] for sample in samples)
 
 
 class TokenBucket:
