@@ -35,7 +35,7 @@ enum { HEAD_MAX = 512, TOPIC_MAX = 249, MAX_IN_FLIGHT = 1024 };
 enum { ANSWER_TIMEOUT_MS = 60000, PRIME_SECONDS = 30 };
 
 static struct {
-    const char *host, *topic;
+    const char *host, *topic, *login;
     int port, connections, in_flight, partitions, idempotent, rotate, random, verify, tls;
     long batch_bytes, record_bytes, fetch_bytes, max_bytes, max_requests;
     double seconds;
@@ -143,6 +143,39 @@ static struct reader await_answer(int fd, uint8_t *answer, size_t room)
     struct reader r = {answer + 4, answer + need, 0};
     take(&r, 4);  /* correlation id */
     return r;
+}
+
+/* SASL PLAIN, where --login names user and password, with a colon between them. */
+static void log_in(int fd)
+{
+    uint8_t request[512], answer[4096], *p;
+    size_t size = opt.login ? strlen(opt.login) : 0;
+    if (!opt.login)
+        return;
+    const char *colon = strchr(opt.login, ':');
+    if (!colon || size > 100)
+        die("--login is user:password, of at most 100 bytes");
+    p = put_request_header(request, 17, 1, 0) - 1; /* SaslHandshake has no tags */
+    p = put16(p, 5);
+    memcpy(p, "PLAIN", 5);
+    p += 5;
+    put32(request, (uint32_t)(p - request - 4));
+    send_all(fd, request, (size_t)(p - request));
+    struct reader r = await_answer(fd, answer, sizeof answer);
+    if (get16(take(&r, 2)))
+        die("the broker does not offer PLAIN");
+    p = put_request_header(request, 36, 2, 0); /* SaslAuthenticate */
+    p = put8(p, (int)size + 2); /* a compact length is one more; the token has one zero more than the text */
+    p = put8(p, 0);
+    memcpy(p, opt.login, size);
+    p[colon - opt.login] = 0;
+    p = put8(p + size, 0);
+    put32(request, (uint32_t)(p - request - 4));
+    send_all(fd, request, (size_t)(p - request));
+    r = await_answer(fd, answer, sizeof answer);
+    take(&r, 1); /* tags */
+    if (get16(take(&r, 2)))
+        die("the login was refused");
 }
 
 static void init_producer_id(struct connection *c)
@@ -471,6 +504,7 @@ static void open_connections(void)
     for (int i = 0; i < opt.connections; i++) {
         struct connection *c = &connections[i];
         c->fd = connect_to_broker();
+        log_in(c->fd);
         c->partition = i % opt.partitions;
         c->producer = (uint64_t)-1;
         c->epoch = -1;
@@ -558,6 +592,7 @@ int main(int count, char **arguments)
         {"in-flight", 1, 0, 'i'}, {"partitions", 1, 0, 'n'}, {"idempotent", 1, 0, 'd'}, {"batch-bytes", 1, 0, 'b'},
         {"record-bytes", 1, 0, 'r'}, {"fetch-bytes", 1, 0, 'f'}, {"seconds", 1, 0, 's'}, {"max-bytes", 1, 0, 'B'},
         {"max-requests", 1, 0, 'R'}, {"rotate", 0, 0, 'o'}, {"random", 0, 0, 'x'}, {"verify", 0, 0, 'v'}, {"tls", 0, 0, 'T'},
+        {"login", 1, 0, 'l'},
         {0, 0, 0, 0}};
     if (count < 2 || (strcmp(arguments[1], "produce") && strcmp(arguments[1], "fetch")))
         die("usage: %s produce|fetch [--option value ...], see the top of generator.c", arguments[0]);
@@ -583,6 +618,7 @@ int main(int count, char **arguments)
         case 'x': opt.random = 1; break;
         case 'v': opt.verify = 1; break;
         case 'T': opt.tls = 1; break;
+        case 'l': opt.login = optarg; break;
         default: return 1;
         }
     if (opt.connections < 1 || opt.in_flight < 1 || opt.in_flight > MAX_IN_FLIGHT || opt.partitions < 1 ||
