@@ -107,6 +107,21 @@ def test_an_application_is_run_by_another_process(far: Far) -> None:
     assert far.local.states("app") == {}
 
 
+def test_several_that_are_removed_tell_what_they_have_done(far: Far) -> None:
+    for id in ("one", "other"):
+        far.remote.add(application("a", "b", id=id))
+        wait_until(lambda id=id: _running(far.remote.states(id)) == {"a", "b"})
+    ended = far.remote.remove_all(["one", "other", "nobody"], 30)
+    assert [one.in_time for one in ended.values()] == [True] * 3
+    assert {name: set(one.statuses) for name, one in ended.items()} == {
+        "one": {"a", "b"},
+        "other": {"a", "b"},
+        "nobody": set(),
+    }
+    assert ended["one"].statuses["a"].read == 7
+    assert far.local.states("one") == far.local.states("other") == {}
+
+
 def test_what_fails_there_is_told_here(far: Far) -> None:
     failed: list[UnitState] = []
 

@@ -54,7 +54,7 @@ from millstream.connect.stores.config_state import (
 from millstream.connect.stores.status_state import StatusState
 from millstream.connect.stores.topic_store import Apply, Store
 from millstream.connect.validation import error_text, validate
-from millstream.connect.worker_config import WorkerConfig
+from millstream.connect.worker_config import GRACEFUL_TIMEOUT, WorkerConfig
 from millstream.filters import FilterError, compile_filter
 from millstream.host.control import AnyHost
 
@@ -102,7 +102,8 @@ class Herder:
             self._absences.update([self._url], 0.0)
         self.fenced = threading.Event()
         writer = StatusWriter(self.statuses, self._status_store, worker_id, self._generation, self._woken)
-        tasks = Tasks(host, config.client, f"{group}@{worker_id}", self._heard)
+        stop_seconds = config.number(GRACEFUL_TIMEOUT) / 1000
+        tasks = Tasks(host, config.client, f"{group}@{worker_id}", self._heard, stop_seconds)
         self.worker = Worker(
             self,
             self.configs,
@@ -114,18 +115,20 @@ class Herder:
             self._providers,
             lambda: self._absences.counted(time.monotonic()),
             (lambda: Cluster(config.client)) if exactly_once else None,
+            stop_seconds,
         )
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._status_store.start()
+        known = self.statuses.connector_names()  # the settings of each were written before
         self._config_store.start()
         self.configs.restarts.clear()  # of another time
         for logger, level in self.configs.loggers.items():
             self._level_changed(logger, level)
         self.ready.set()
-        self.worker.start()
+        self.worker.start(known)
         if self._members is not None:
             self._members.start()
 

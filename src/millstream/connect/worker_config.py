@@ -22,6 +22,7 @@ from millstream.http.service_config import (
     ServiceConfigKey,
 )
 
+GRACEFUL_TIMEOUT = "task.shutdown.graceful.timeout.ms"
 _WORKER = {
     "bootstrap.servers": ServiceConfigKey(
         LIST, "localhost:9092", "Brokers to connect to, host:port, comma separated."
@@ -43,6 +44,9 @@ _WORKER = {
     ),
     "offset.flush.interval.ms": ServiceConfigKey(
         INT, "60000", "Accepted; offsets are committed with their records."
+    ),
+    GRACEFUL_TIMEOUT: ServiceConfigKey(
+        INT, "5000", "How long tasks may take to end; all that end at once have it together."
     ),
     "topic.creation.enable": ServiceConfigKey(
         BOOLEAN, "true", "Whether connectors may create topics as they say."

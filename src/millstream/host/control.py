@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from millstream.host.call_server import Call, CallServer
 from millstream.host.link import Link, LinkClosed, Message
 from millstream.host.planner_server import ignore
-from millstream.host.unit import Application, UnitId, UnitListener, UnitState, UnitStatus
+from millstream.host.unit import Application, Ended, UnitId, UnitListener, UnitState, UnitStatus
 
 log = logging.getLogger("millstream.host")
 
@@ -58,6 +58,8 @@ class AnyHost(Protocol):
 
     def remove(self, application: str, timeout: float = ...) -> bool: ...
 
+    def remove_all(self, applications: Iterable[str], timeout: float) -> dict[str, Ended]: ...
+
     def states(self, application: str) -> dict[str, UnitState]: ...
 
     def states_of(self, applications: Iterable[str]) -> dict[str, dict[str, UnitState]]: ...
@@ -76,8 +78,7 @@ class ControlServer(CallServer):
         try:
             yield functools.partial(self._call, link, mine)
         finally:
-            for application in mine:
-                self._host.remove(application, REMOVE_SECONDS)
+            self._host.remove_all(mine, REMOVE_SECONDS)
 
     def _call(self, link: Link, mine: set[str], name: str, arguments: dict[str, Any]) -> Any:
         host = self._host
@@ -98,11 +99,16 @@ class ControlServer(CallServer):
         if name == "states_of":
             found = host.states_of([one for one in arguments["applications"] if one in mine])
             return {one: _all_packed(states) for one, states in found.items()}
+        if name == "remove_all":
+            leaving = [one for one in arguments["applications"] if one in mine]
+            mine.difference_update(leaving)
+            ended = host.remove_all(leaving, arguments["timeout"])
+            return {
+                one: [in_time, {unit: asdict(status) for unit, status in statuses.items()}]
+                for one, (in_time, statuses) in ended.items()
+            }
         if arguments["application"] not in mine:
             raise ValueError(f"{arguments['application']} is not an application of this connection")
-        if name == "remove":
-            mine.discard(arguments["application"])
-            return host.remove(**arguments)
         if name not in ("set_units", "restart"):
             raise ValueError(f"{name} is no call")
         return getattr(host, name)(**arguments)
@@ -172,13 +178,19 @@ class RemoteHost:
         self._call("restart", application=application, name=name)
 
     def remove(self, application: str, timeout: float = REMOVE_SECONDS) -> bool:
+        return self.remove_all([application], timeout)[application].in_time
+
+    def remove_all(self, applications: Iterable[str], timeout: float = REMOVE_SECONDS) -> dict[str, Ended]:
+        found = dict.fromkeys(applications, Ended(True, {}))
         with self._lock:
-            if self._known.pop(application, None) is None:
-                return True
-        try:
-            return bool(self._call("remove", application=application, timeout=timeout))
-        except HostGone:
-            return True  # and the next host does not hear of it
+            leaving = [one for one in found if self._known.pop(one, None) is not None]
+        if leaving:
+            with contextlib.suppress(HostGone):  # the next host does not hear of them
+                answer = self._call("remove_all", applications=leaving, timeout=timeout)
+                for one, (in_time, statuses) in answer.items():
+                    units = {unit: UnitStatus(**status) for unit, status in statuses.items()}
+                    found[one] = Ended(in_time, units)
+        return found
 
     def states(self, application: str) -> dict[str, UnitState]:
         """Of what runs there: nothing of an application that was removed, or while the host is away."""

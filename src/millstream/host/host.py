@@ -36,7 +36,7 @@ from millstream.host.errors import SparkLost
 from millstream.host.metrics import MetricsPage
 from millstream.host.planner_server import HostSettings, PlannerServer, ignore
 from millstream.host.source import LaneJobs
-from millstream.host.unit import Application, UnitListener, UnitState
+from millstream.host.unit import Application, Ended, UnitListener, UnitState
 from millstream.spark.lost import STOPPED, why_lost
 from millstream.spark.resources import stages_of
 
@@ -145,15 +145,22 @@ class Host:
     def remove(self, application: str, timeout: float = _STOP_SECONDS) -> bool:
         """All of its units end with a last commit. True if they did so in time. The last application takes
         the lanes with it, unless the host `stays`."""
+        return self.remove_all([application], timeout)[application].in_time
+
+    def remove_all(self, applications: Iterable[str], timeout: float = _STOP_SECONDS) -> dict[str, Ended]:
+        """The same for several, which have this time together."""
         with self._changing:
-            if application not in self._applications or self._server is None:
-                return True
-            done = self._server.remove(application, timeout)
-            self._server.forget(application)
-            self._applications.discard(application)
+            found = dict.fromkeys(applications, Ended(True, {}))
+            leaving = [one for one in found if one in self._applications]
+            if self._server is None or not leaving:
+                return found
+            found |= self._server.remove_all(leaving, timeout)
+            for application in leaving:
+                self._server.forget(application)
+                self._applications.discard(application)
             if not self._applications and not self.stays:
                 self._stop()
-            return done
+            return found
 
     @property
     def lost(self) -> str | None:

@@ -30,6 +30,7 @@ from millstream.host.link import SOFTWARE, Link, LinkClosed, LinkServer, Message
 from millstream.host.planner import Planner
 from millstream.host.unit import (
     Application,
+    Ended,
     UnitId,
     UnitListener,
     UnitState,
@@ -193,10 +194,17 @@ class PlannerServer:
 
     def remove(self, application: str, timeout: float) -> bool:
         """Take all of its units away. True if every lane has let go of them in time."""
+        return self.remove_all([application], timeout)[application].in_time
+
+    def remove_all(self, applications: Iterable[str], timeout: float) -> dict[str, Ended]:
+        """The same for several, which have this time together."""
+        leaving = list(applications)
         with self._changed:
-            self._planner.set_units(application, ())
+            for application in leaving:
+                self._planner.set_units(application, ())
             self._push()
-            return self._changed.wait_for(lambda: self._planner.is_idle(application), timeout)
+            self._changed.wait_for(lambda: all(map(self._planner.is_idle, leaving)), timeout)
+            return {one: Ended(self._planner.is_idle(one), self.statuses(one)) for one in leaving}
 
     def forget(self, application: str) -> None:
         """Of an application that was removed: what is known of it, here and in the lanes."""

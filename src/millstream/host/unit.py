@@ -62,6 +62,14 @@ class UnitState(NamedTuple):
     machine: str | None = None
 
 
+class Ended(NamedTuple):
+    """Of an application that was removed: whether all lanes let go of its units in time, and what these had
+    done, their last commits included."""
+
+    in_time: bool
+    statuses: dict[str, UnitStatus]
+
+
 UnitListener = Callable[[UnitId, UnitState], None]
 """Hears of every change of a unit's state, in order, in a thread of the planner."""
 

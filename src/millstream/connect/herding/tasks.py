@@ -17,12 +17,10 @@ from millstream.connect.runtime.sink_unit import SinkUnit
 from millstream.connect.runtime.source_unit import SourceUnit
 from millstream.connect.runtime.task_spec import TaskSpec
 from millstream.host.control import AnyHost
-from millstream.host.unit import Application, LaneContext, Unit, UnitId, UnitState
+from millstream.host.unit import Application, LaneContext, Unit, UnitId, UnitState, UnitStatus
 
 log = logging.getLogger("millstream.connect")
 
-STOP_SECONDS = 30.0
-"""For the last commits of a connector's tasks."""
 LONGEST_BACKOFF = 3600.0
 Heard = Callable[[str, int, str, str | None], None]
 """A connector's name, a task's number, its state and trace."""
@@ -54,8 +52,12 @@ class _Running:
 class Tasks:
     """Used by one thread; `heard` is called by threads of the host."""
 
-    def __init__(self, host: AnyHost, client: ClientConfig, prefix: str, heard: Heard) -> None:
+    def __init__(
+        self, host: AnyHost, client: ClientConfig, prefix: str, heard: Heard, stop_seconds: float
+    ) -> None:
+        """`stop_seconds`: how long to wait for the last commits of tasks that end."""
         self._host, self._client, self._prefix, self._heard = host, client, prefix, heard
+        self._stop_seconds = stop_seconds
         self._running: dict[str, _Running] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -76,21 +78,21 @@ class Tasks:
             return numbers
         return tuple(number for number in numbers if number not in running.numbers)
 
-    def run(self, name: str, open_task: OpenTask, numbers: tuple[int, ...]) -> None:
-        """These tasks and no others."""
-        running = self._running.get(name)
-        if running is not None and running.open_task != open_task:
-            self.end(name)
-            running = None
+    def run(
+        self, name: str, open_task: OpenTask, numbers: tuple[int, ...]
+    ) -> dict[str, dict[str, UnitStatus]]:
+        """These tasks and no others. Returns what those had done that ended for it."""
+        running, ended = self._running.get(name), {}
+        if not numbers or (running is not None and running.open_task != open_task):
+            ended, running = self.end(name), None
         if not numbers:
-            self.end(name)
-            return
+            return ended
         if running is not None:
             if running.numbers != numbers:
                 running.numbers = numbers
                 names = [str(number) for number in numbers]
                 self._host.set_units(self._application(name), names, waiting=names)
-            return
+            return ended
         settings = open_task.specs[0].settings
         self._running[name] = made = _Running(
             open_task,
@@ -109,10 +111,21 @@ class Tasks:
             dedicated=frozenset(units) if dedicated else frozenset(),
         )
         self._host.add(application, lambda unit, state: self._unit_changed(name, made, unit, state))
+        return ended
 
-    def end(self, name: str) -> None:
-        if self._running.pop(name, None) is not None:
-            self._host.remove(self._application(name), STOP_SECONDS)
+    def end(self, *names: str) -> dict[str, dict[str, UnitStatus]]:
+        """The tasks of connectors, which have their time to end together. Returns what each task had done.
+        One that waits for a server that is away is not waited for: whoever runs it next fences it."""
+        leaving = {self._application(name): name for name in names if self._running.pop(name, None)}
+        if not leaving:
+            return {}
+        found = {}
+        for application, ended in self._host.remove_all(leaving, self._stop_seconds).items():
+            name = leaving[application]
+            if not ended.in_time:
+                log.error("tasks of %s have not ended within %.0f s", name, self._stop_seconds)
+            found[name] = ended.statuses
+        return found
 
     def restart(self, name: str, number: int) -> None:
         running = self._running[name]

@@ -35,13 +35,15 @@ from millstream.connect.stores.config_state import (
     task_records,
 )
 from millstream.connect.stores.status_state import StatusState, TopicUse
-from millstream.host.unit import UnitState
+from millstream.host.unit import UnitStatus
 from millstream.wire.errors import KafkaError
 
 log = logging.getLogger("millstream.connect")
 
 WATCH_SECONDS = 1.0
 """How often tasks are asked which topics they use."""
+CONNECTOR_STOP_SECONDS = 5.0
+"""For all connectors that stop at once, as in Kafka."""
 
 
 class Appends(Protocol):
@@ -71,13 +73,14 @@ class Worker:
         providers: dict[str, str],
         members: Callable[[], frozenset[str]],
         fence_cluster: Callable[[], Cluster] | None,
+        stop_seconds: float,
     ) -> None:
         """`members` are the workers that share the work. `fence_cluster` is None where sources are not
-        fenced."""
+        fenced. `stop_seconds` is what tasks have to end."""
         self._environment, self._configs, self._statuses = environment, configs, statuses
         self._store, self.writer, self.tasks = store, writer, tasks
         self._url, self._providers, self._members = url, providers, members
-        self._fence_cluster = fence_cluster
+        self._fence_cluster, self._stop_seconds = fence_cluster, stop_seconds
         self.connectors: dict[str, Connector] = {}
         self._failed: dict[str, dict[str, str]] = {}
         self.assignment: dict[Item, str] = {}
@@ -87,13 +90,16 @@ class Worker:
         self._wake = threading.Condition()
         self._stopped = self._look_again = False
         self._next_watch = 0.0
+        self._seen: dict[str, dict[tuple[str, str], float]] = {}
+        """Of each connector, by task and topic: its last use that was looked at."""
         self._thread = threading.Thread(target=self._run, name="connect-worker", daemon=True)
 
     # --- from other threads ---------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, known: set[str]) -> None:
+        """`known`: the connectors that have a status. Nobody may have seen the end of one that is gone."""
         with self._wake:
-            self._changed |= set(self._configs.connectors)
+            self._changed |= {*self._configs.connectors, *known}
         self._thread.start()
 
     def changed(self, *names: str) -> None:
@@ -127,9 +133,8 @@ class Worker:
             self._stopped = True
             self._wake.notify_all()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(60)
-        for name in {*self.connectors, *self.tasks.names}:
-            self._end(name)
+            self._thread.join(self._stop_seconds + CONNECTOR_STOP_SECONDS)
+        self._end(*{*self.connectors, *self.tasks.names})
         if not silently:
             self.writer.flush()
 
@@ -149,6 +154,10 @@ class Worker:
             for name, number in restarts:
                 self._attempt(name, lambda name=name, number=number: self._restart_task(name, number))  # type: ignore[misc]
             changed |= self._moved()
+            try:
+                self._end(*(name for name in changed if self._configs.target_states.get(name) != STARTED))
+            except Exception as error:
+                log.warning("tasks cannot be told to end: %s", error)
             for name in sorted(changed):
                 self._attempt(name, lambda name=name: self._reconcile(name))  # type: ignore[misc]
             try:
@@ -206,10 +215,12 @@ class Worker:
         if self._mine(name, CONNECTOR):
             self._look_after(name, settings)
         else:
-            self._stop_connector(name)
+            self._stop_connectors(name)
         # A connector that has not dealt yet has no tasks.
         if name in self._configs.tasks:
             self._run_tasks(name, self._configs.applied.get(name, settings))
+            if self._mine(name, CONNECTOR):
+                self.writer.forget_tasks(name, len(self._configs.tasks[name]))
 
     def _rest(self, name: str, state: str) -> None:
         self._end(name)
@@ -235,7 +246,7 @@ class Worker:
             return
         if self._failed.get(name) == settings:
             return
-        self._stop_connector(name)
+        self._stop_connectors(name)
         try:
             connector = self._environment.class_of(settings)(resolved)
             connector.request_task_reconfiguration = functools.partial(self.deal_again, name)
@@ -300,15 +311,21 @@ class Worker:
         if before:
             self._store.append([fencing_record(name, before)])
 
-    def _stop_connector(self, name: str) -> None:
-        running = self.connectors.pop(name, None)
-        if running is not None:
-            with contextlib.suppress(Exception):
-                running.stop()
+    def _stop_connectors(self, *names: str) -> None:
+        """They may wait for servers that are away, all at the same time."""
+        running = [self.connectors.pop(name) for name in names if name in self.connectors]
+        threads = [threading.Thread(target=_stop, args=(one,), daemon=True) for one in running]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + CONNECTOR_STOP_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _end(self, name: str) -> None:
-        self.tasks.end(name)
-        self._stop_connector(name)
+    def _end(self, *names: str) -> None:
+        for name, statuses in self.tasks.end(*names).items():
+            self._note_topics(name, statuses)
+            self._seen.pop(name, None)
+        self._stop_connectors(*names)
 
     # --- tasks ----------------------------------------------------------------------------------------------
 
@@ -320,7 +337,8 @@ class Worker:
         open_task = OpenTask(specs, sink)
         for number in self.tasks.new(name, open_task, numbers):
             self.writer.task(name, number, "UNASSIGNED", version=self._version(settings))
-        self.tasks.run(name, open_task, numbers)
+        for ended, statuses in self.tasks.run(name, open_task, numbers).items():
+            self._note_topics(ended, statuses)
 
     def _version(self, settings: Mapping[str, str]) -> str | None:
         return self._environment.class_of(settings).version
@@ -357,7 +375,7 @@ class Worker:
         status = self._statuses.connectors.get(name)
         failed = status is not None and status.state == "FAILED"
         if self._mine(name, CONNECTOR) and (failed or not request.only_failed):
-            self._stop_connector(name)
+            self._stop_connectors(name)
             self._failed.pop(name, None)
             self.changed(name)
         if request.include_tasks:
@@ -384,12 +402,19 @@ class Worker:
         if not self.tasks.names:
             return
         for name, states in self.tasks.all_states().items():
-            known = self._statuses.topics.get(name, {})
-            self.writer.topics(
-                TopicUse(topic, name, number, int(time.time() * 1000))
-                for topic, number in _topics(states).items()
-                if topic not in known
-            )
+            self._note_topics(name, {unit: state.status for unit, state in states.items()})
+
+    def _note_topics(self, name: str, statuses: Mapping[str, UnitStatus]) -> None:
+        """Those that were used since the last look and are not known: after a reset, one is noted with its
+        next record."""
+        known, seen = self._statuses.topics.get(name, {}), self._seen.setdefault(name, {})
+        for unit, status in statuses.items():
+            for metric, used in status.metrics.items():
+                if metric.startswith(TOPIC_METRIC) and seen.get((unit, metric)) != used:
+                    seen[unit, metric] = used
+                    topic = metric.removeprefix(TOPIC_METRIC)
+                    if topic not in known:
+                        self.writer.topics([TopicUse(topic, name, int(unit), int(time.time() * 1000))])
 
     def metrics(self) -> dict[str, dict[int, Any]]:
         """What the tasks of this worker have done, by connector and number."""
@@ -404,11 +429,6 @@ class Worker:
         }
 
 
-def _topics(states: Mapping[str, UnitState]) -> dict[str, int]:
-    """That tasks have used, each with the number of a task."""
-    found: dict[str, int] = {}
-    for unit, state in states.items():
-        for metric in state.status.metrics:
-            if metric.startswith(TOPIC_METRIC):
-                found.setdefault(metric.removeprefix(TOPIC_METRIC), int(unit))
-    return found
+def _stop(connector: Connector) -> None:
+    with contextlib.suppress(Exception):
+        connector.stop()

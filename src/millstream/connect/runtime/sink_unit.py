@@ -234,7 +234,7 @@ class SinkUnit:
         self._done[held.which] = held.after
         self._changed.add(held.which)
         if held.records:
-            self.status.metrics[f"{TOPIC_METRIC}{held.which.topic}"] = 1.0
+            self.status.metrics[f"{TOPIC_METRIC}{held.which.topic}"] = time.time()
         self.status.read += len(held.records)
         self.status.written += len(records)
         return bool(self._held)

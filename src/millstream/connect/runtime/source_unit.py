@@ -306,7 +306,7 @@ class SourceUnit:
         offsets = self._source_offsets
         for one in self._rounds:
             for which in one:
-                self.status.metrics[f"{TOPIC_METRIC}{which.topic}"] = 1.0
+                self.status.metrics[f"{TOPIC_METRIC}{which.topic}"] = time.time()
         self._rounds, self._bytes, self._source_offsets = [], 0, {}
         self._batches_of_round, self._batch = {}, None
         self._in_flight, self._last_batches, self._sent = self._last_batches, {}, {}

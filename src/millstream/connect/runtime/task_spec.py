@@ -41,4 +41,4 @@ class TaskSpec:
 
 
 TOPIC_METRIC = "topic:"
-"""Before a topic's name among a unit's metrics: the task has used it."""
+"""Before a topic's name among a unit's metrics: when the task last used it."""

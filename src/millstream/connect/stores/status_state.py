@@ -78,6 +78,10 @@ class StatusState:
     topics: dict[str, dict[str, TopicUse]] = field(default_factory=dict)
     """By connector and topic."""
 
+    def connector_names(self) -> set[str]:
+        """All that something is known of."""
+        return {*self.connectors, *self.tasks, *self.topics}
+
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         text = (key or b"").decode("utf-8", "replace")
         status = _read(value)
