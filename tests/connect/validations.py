@@ -9,7 +9,7 @@ FILE = "org.apache.kafka.connect.file.FileStream"
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 STRING = "org.apache.kafka.connect.storage.StringConverter"
-Settings = dict[str, str]
+Settings = dict[str, str | None]
 
 SOURCE = {"connector.class": f"{FILE}SourceConnector", "name": "v", "topic": "t", "file": "/x"}
 SINK = {"connector.class": f"{FILE}SinkConnector", "name": "v", "topics": "t", "file": "/x"}
@@ -26,6 +26,9 @@ def cases() -> Iterator[Settings]:
     for more in _source():
         yield SOURCE | more
     for more in _sink():
+        yield SINK | more
+    for more in _nulls():
+        yield SOURCE | more
         yield SINK | more
     without_topics = {name: text for name, text in SINK.items() if name != "topics"}
     for regex in ("", "x.*", "x|t"):
@@ -182,6 +185,37 @@ def _sink() -> Iterator[Settings]:
         {"file": ""},
         {"exactly.once.support": "x"},
     )
+
+
+def _nulls() -> Iterator[Settings]:
+    """Settings that are there without a value: common ones, the connector's own, a plugin's, unknown ones."""
+    for name in (
+        "name",
+        "tasks.max",
+        "tasks.max.enforce",
+        "transforms",
+        "errors.tolerance",
+        "config.action.reload",
+        "connector.plugin.version",
+        "topic",
+        "topics",
+        "batch.size",
+        "file",
+        "unknown.setting",
+        "key.converter",
+        "key.converter.schemas.enable",
+        "exactly.once.support",
+        "errors.deadletterqueue.topic.name",
+        "consumer.override.max.poll.records",
+        "producer.override.linger.ms",
+    ):
+        yield {name: None}
+    cast = {"transforms": "a", "transforms.a.type": f"{TRANSFORMS}Cast$Value"}
+    yield cast | {"transforms.a.spec": None}
+    yield {"transforms": "a", "transforms.a.type": None}
+    yield cast | {"transforms.a.spec": "x:int8", "transforms.a.predicate": None}
+    yield {"value.converter": JSON, "value.converter.schemas.enable": None}
+    yield {"tasks.max": None, "unknown.setting": None, "file": None}
 
 
 def compact(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -348,3 +349,96 @@ def test_copy_that_is_refused_becomes_inserts(postgres_database: Database) -> No
         dialect.commit()
     assert dialect.rows(f"SELECT count(*) FROM {table}") == [(60,)]
     dialect.execute("RESET ROLE")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("orders", (None, None, "orders")),
+        ("shop.orders", (None, "shop", "orders")),
+        ("plant.shop.orders", ("plant", "shop", "orders")),
+        ('"shop.orders"', (None, None, "shop.orders")),
+        ('shop."eu.orders"', (None, "shop", "eu.orders")),
+        ('"a.b"."c.d"."e.f"', ("a.b", "c.d", "e.f")),
+        ('half"quoted', (None, None, 'half"quoted')),
+    ],
+)
+def test_names_of_tables(sqlite: Database, name: str, parts: tuple[str | None, ...]) -> None:
+    found = sqlite.dialect.find_table(name)
+    assert (found.catalog, found.schema, found.name) == parts
+
+
+@pytest.mark.parametrize("name", ["", ".", "a.", ".a", "a..b", '"a', '""', 'a."b', "a.b.c.d", '"a"b'])
+def test_names_that_no_table_has(sqlite: Database, name: str) -> None:
+    with pytest.raises(ConnectError, match="Invalid fully qualified name"):
+        sqlite.dialect.find_table(name)
+
+
+def of_topic(record: SinkRecord, topic: str) -> SinkRecord:
+    return replace(record, topic=topic, original_topic=topic)
+
+
+@pytest.mark.postgres
+def test_a_topic_with_dots_names_schema_and_table(postgres_database: Database) -> None:
+    """As for Confluent's and Aiven's sinks: dots separate, whether they come from the format or the topic."""
+    database = postgres_database
+    database.execute("CREATE SCHEMA IF NOT EXISTS shop")
+    table = database.table
+    count = f"SELECT count(*) FROM shop.{table}"
+    with writing(database) as out:
+        out.put(of_topic(out.record({"id": 1, "name": "bell"}), f"shop.{table}"))
+    assert database.rows(count) == [(1,)]
+    catalog = database.rows("SELECT current_database()")[0][0]
+    with writing(database, table_name_format=f"{catalog}.shop.${{topic}}") as out:
+        out.put({"id": 2, "name": "saddle"})
+    assert database.rows(count) == [(2,)]
+    elsewhere = writing(database, table_name_format="elsewhere.shop.${topic}")
+    with elsewhere as out, pytest.raises(ConnectError, match="cross-database"):
+        out.put({"id": 3, "name": "gear"})
+    with writing(database, table_name_format='"${topic}"') as out:
+        out.put(of_topic(out.record({"id": 4, "name": "chain"}), f"shop.{table}"))
+    assert database.rows(f'SELECT id FROM "shop.{table}"') == [(4,)]
+    assert database.rows(count) == [(2,)]
+
+
+@pytest.mark.postgres
+def test_names_without_quotes_are_the_servers_own(postgres_database: Database) -> None:
+    """PostgreSQL makes small letters of them; in quotes they would be another table."""
+    database = postgres_database
+    database.execute("CREATE SCHEMA IF NOT EXISTS shop")
+    for setting in ({"quote_sql_identifiers": "never"}, {"sql_quote_identifiers": "false"}):
+        with writing(database, table_name_format="Shop.Never_${topic}", **setting) as out:
+            out.put({"id": 1, "name": "bell"})
+    assert database.rows(f"SELECT count(*) FROM shop.never_{database.table}") == [(2,)]
+    with writing(database, table_name_format="shop.Always_${topic}") as out:
+        out.put({"id": 1, "name": "bell"})
+    assert database.rows(f'SELECT count(*) FROM shop."Always_{database.table}"') == [(1,)]
+
+
+def test_sqlite_has_schemas_where_databases_are_attached(sqlite: Database) -> None:
+    with writing(sqlite, table_name_format="main.${topic}") as out:
+        out.put({"id": 1, "name": "bell"})
+        out.put({"id": 2, "name": "saddle"})
+        assert out.rows("id") == [(1,), (2,)]
+    with writing(sqlite) as out, pytest.raises(ConnectError, match="unknown database"):
+        out.put(of_topic(out.record({"id": 3, "name": "gear"}), "nowhere.orders"))
+    with writing(sqlite, table_name_format='"${topic}"') as out:
+        out.put(of_topic(out.record({"id": 3, "name": "gear"}), "nowhere.orders"))
+    assert sqlite.rows('SELECT id FROM "nowhere.orders"') == [(3,)]
+    with writing(sqlite, table_name_format="${topic}", quote_sql_identifiers="never") as out:
+        out.put(of_topic(out.record({"id": 4, "name": "chain"}), "main.Orders"))
+    assert sqlite.rows("SELECT id FROM orders") == [(4,)]
+
+
+def test_tables_by_name_and_by_mapping(sqlite: Database) -> None:
+    with writing(sqlite, table_name_format="k.${topic}", table_name_normalize="true") as out:
+        out.put(of_topic(out.record({"id": 1, "name": "bell"}), "eu.orders-1"))
+    assert sqlite.rows("SELECT id FROM k_eu_orders_1") == [(1,)]
+    with writing(sqlite, topics_to_tables_mapping="eu.orders-1:first,eu.orders-2:main.second") as out:
+        for number in (1, 2):
+            out.put(of_topic(out.record({"id": number, "name": "bell"}), f"eu.orders-{number}"))
+        with pytest.raises(ConnectError, match="no table for the topic"):
+            out.put(of_topic(out.record({"id": 3, "name": "bell"}), "eu.orders-3"))
+    assert sqlite.rows("SELECT id FROM first UNION SELECT id FROM second") == [(1,), (2,)]
+    wrong = JdbcSink.validate(sqlite.settings | {"topics.to.tables.mapping": "a:b,c"})
+    assert wrong["topics.to.tables.mapping"].errors

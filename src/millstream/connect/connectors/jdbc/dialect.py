@@ -5,6 +5,7 @@ The rest of the connectors speaks of tables, columns and values only.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -123,13 +124,14 @@ class Dialect(ABC):
     def query_columns(self, query: str) -> list[Column]: ...
 
     def find_table(self, name: str) -> TableId:
-        """By a name of one to three parts, as it stands in a setting."""
-        parts = name.split(".")
-        return TableId(
-            parts[-1],
-            parts[-2] if len(parts) > 1 else None,
-            parts[-3] if len(parts) > 2 else None,
-        )
+        """By a name of one to three parts, as it stands in a setting: catalog.schema.table. A part in quotes
+        may have dots inside."""
+        part = f"{self.quotes}([^{self.quotes}]+){self.quotes}|([^.{self.quotes}][^.]*)"
+        match = re.fullmatch(rf"(?:{part})(?:\.(?:{part}))?(?:\.(?:{part}))?", name)
+        if match is None:
+            raise ConnectError(f"Invalid fully qualified name: '{name}'")
+        parts = [text for text in match.groups() if text is not None]
+        return TableId(*reversed(parts))
 
     def literal(self, query: str) -> str:
         """A user's SQL inside of one with parameters."""

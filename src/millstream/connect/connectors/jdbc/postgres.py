@@ -7,6 +7,7 @@ own text of them. Timestamps without a zone are read in `db.timezone`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -243,7 +244,9 @@ class Postgres(Dialect):
             raise self.failure(error) from None
 
     def table_sql(self, table: TableId) -> str:
-        return ".".join(map(self.quoted, [part for part in (table.schema, table.name) if part]))
+        """With a catalog only where it is another one: the server says what it thinks of that."""
+        catalog = table.catalog if table.catalog != self.url.database else None
+        return super().table_sql(replace(table, catalog=catalog))
 
     def now(self) -> datetime:
         return utc(self.rows("SELECT clock_timestamp()")[0][0])

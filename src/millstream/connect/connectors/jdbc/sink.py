@@ -19,7 +19,7 @@ from millstream.connect.api import Settings, SinkConnector, SinkContext, SinkTas
 from millstream.connect.config.config_def import ConfigValue
 from millstream.connect.connectors.jdbc.columns import TableId
 from millstream.connect.connectors.jdbc.dialect import Dialect, Unavailable
-from millstream.connect.connectors.jdbc.sink_config import INSERT, SINK, UPSERT, validate_sink
+from millstream.connect.connectors.jdbc.sink_config import INSERT, SINK, UPSERT, table_name, validate_sink
 from millstream.connect.connectors.jdbc.sink_fields import FieldSettings, SinkField, SinkFields
 from millstream.connect.connectors.jdbc.sink_offsets import OffsetsTable
 from millstream.connect.connectors.jdbc.sink_tables import SinkTables
@@ -207,8 +207,7 @@ class JdbcSinkTask(SinkTask):
         """`fit` gives the columns of a table; without it the table is made to fit the record, and asked."""
         dialect = self._dialect
         assert dialect is not None
-        name = self._parsed["table.name.format"].replace("${topic}", record.topic)
-        table = dialect.find_table(name) if "." not in record.topic else TableId(name)
+        table = dialect.find_table(table_name(self._parsed, record.topic))
         fields = self._fields.fields(str(table), record)
         columns = (fit or self._tables.make_fit)(table, fields)
         lowered = {column.lower(): column for column in columns}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from millstream.connect.api import Settings
 from millstream.connect.config.config_def import (
     CheckedBy,
     ConfigDef,
+    ConfigError,
     ConfigKey,
     ConfigValue,
     Range,
     ValidString,
 )
 from millstream.connect.connectors.jdbc.source_config import CONNECTION
+from millstream.connect.errors import ConnectError
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Type
 
@@ -30,6 +34,24 @@ def _one_of(*allowed: str) -> CheckedBy:
         ValidString(allowed)(name, str(value).lower())
 
     return CheckedBy(check, str(ValidString(allowed)))
+
+
+def _check_mapping(name: str, value: Any) -> None:
+    if any(len(one.split(":")) < 2 for one in value or ()):
+        raise ConfigError.of(name, value, "Invalid topics to tables mapping")
+
+
+def table_name(parsed: Mapping[str, Any], topic: str) -> str:
+    """Of the table that a topic's records go to."""
+    name = str(parsed["table.name.format"]).replace("${topic}", topic)
+    if parsed["table.name.normalize"]:
+        name = re.sub("[^a-zA-Z0-9_]", "_", name)
+    mapping = [one.split(":") for one in parsed["topics.to.tables.mapping"] or ()]
+    if mapping:
+        name = next((table for mapped, table, *_ in mapping if mapped == topic), "")
+    if not name:
+        raise ConnectError(f"There is no table for the topic '{topic}' in topics.to.tables.mapping")
+    return name
 
 
 _WRITES = [
@@ -75,7 +97,26 @@ _DATA = [
         Type.STRING,
         "${topic}",
         MEDIUM,
-        "The table of a topic.",
+        "The table of a topic: table, schema.table or catalog.schema.table. Dots of the topic count too, "
+        'unless they stand in quotes (`"${topic}"`).',
+        group="Data Mapping",
+    ),
+    ConfigKey(
+        "table.name.normalize",
+        Type.BOOLEAN,
+        False,
+        MEDIUM,
+        "Whether everything in that name but letters of ASCII, digits and `_` becomes `_`: dots, too.",
+        group="Data Mapping",
+    ),
+    ConfigKey(
+        "topics.to.tables.mapping",
+        Type.LIST,
+        None,
+        MEDIUM,
+        "Tables of topics, topic:table, in place of `table.name.format`. A topic that is not there is an "
+        "error.",
+        CheckedBy(_check_mapping, ""),
         group="Data Mapping",
     ),
     ConfigKey(

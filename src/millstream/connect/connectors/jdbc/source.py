@@ -176,7 +176,7 @@ def dialect_of(parsed: Mapping[str, Any]) -> Dialect:
         parsed["connection.user"],
         None if password is None else password.value,
         name=parsed["dialect.name"],
-        quote=parsed["quote.sql.identifiers"] == "always",
+        quote=parsed["quote.sql.identifiers"] == "always" and parsed["sql.quote.identifiers"],
     )
 
 

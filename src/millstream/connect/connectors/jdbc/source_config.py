@@ -83,6 +83,14 @@ CONNECTION = [
         group="Database",
     ),
     ConfigKey(
+        "sql.quote.identifiers",
+        Type.BOOLEAN,
+        True,
+        MEDIUM,
+        "The same by Aiven's name: false is `never`.",
+        group="Database",
+    ),
+    ConfigKey(
         "db.timezone",
         Type.STRING,
         "UTC",

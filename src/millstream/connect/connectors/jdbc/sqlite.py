@@ -119,8 +119,12 @@ class Sqlite(Dialect):
         return [TableId(str(name)) for name, kind in found if kind in wanted]
 
     def columns(self, table: TableId) -> list[Column]:
-        described = self.rows('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table.name,))
-        text = self.rows("SELECT sql FROM sqlite_master WHERE name = ?", (table.name,))
+        where = (table.name,) if table.schema is None else (table.name, table.schema)
+        described = self.rows(
+            f'SELECT name, type, "notnull", pk FROM pragma_table_info({", ".join("?" * len(where))})', where
+        )
+        master = self.table_sql(TableId("sqlite_master", table.schema))
+        text = self.rows(f"SELECT sql FROM {master} WHERE name = ?", (table.name,)) if described else []
         counts_up = bool(text) and "AUTOINCREMENT" in str(text[0][0]).upper()
         keys = sum(bool(row[3]) for row in described)
         columns = []
