@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import httpx
 
 from millstream.testing import Broker
-from tests.connect import validations
+from tests.connect import debezium_cases, validations
 from tests.connect.cases import Case, all_cases
 from tests.interop.test_connect import JavaWorker
 
@@ -50,8 +50,11 @@ def record_validations(class_path: str, folder: Path) -> list[Case]:
             for settings in validations.cases():
                 plugin = settings["connector.class"]
                 url = f"http://127.0.0.1:{worker.port}/connector-plugins/{plugin}/config/validate"
-                body = httpx.put(url, json=settings, timeout=60).raise_for_status().json()
-                recorded.append({"settings": settings, "out": validations.compact(body)})
+                answer = httpx.put(url, json=settings, timeout=60)
+                if answer.status_code == 200:
+                    recorded.append({"settings": settings, "out": validations.compact(answer.json())})
+                else:
+                    recorded.append({"settings": settings, "status": answer.status_code})
         finally:
             worker.stop()
     return recorded
@@ -65,18 +68,26 @@ def write(name: str, recorded: list[Case]) -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or [*all_cases(), "validation"]
+    wanted = sys.argv[1:] or [*all_cases(), "debezium", "validation"]
     with tempfile.TemporaryDirectory() as folder:
-        jars = Path(folder) / "class-path"
-        command = ["mvn", "-B", "-q", "-f", str(JAVA / "pom.xml"), "dependency:build-classpath"]
-        subprocess.run([*command, f"-Dmdep.outputFile={jars}"], check=True)
+        jars = class_path(folder)
         source = JAVA / "src" / "Recorder.java"
-        subprocess.run(["javac", "-nowarn", "-d", folder, "-cp", jars.read_text(), str(source)], check=True)
+        subprocess.run(["javac", "-nowarn", "-d", folder, "-cp", jars, str(source)], check=True)
         for name, cases in all_cases().items():
             if name in wanted:
-                write(name, record(cases, f"{folder}:{jars.read_text()}"))
+                write(name, record(cases, f"{folder}:{jars}"))
+        if "debezium" in wanted:
+            debezium = class_path(folder, "-Pdebezium")
+            write("debezium", record(list(debezium_cases.cases()), f"{folder}:{debezium}"))
         if "validation" in wanted:
-            write("validation", record_validations(jars.read_text(), Path(folder)))
+            write("validation", record_validations(jars, Path(folder)))
+
+
+def class_path(folder: str, *options: str) -> str:
+    jars = Path(folder) / "class-path"
+    command = ["mvn", "-B", "-q", "-f", str(JAVA / "pom.xml"), *options, "dependency:build-classpath"]
+    subprocess.run([*command, f"-Dmdep.outputFile={jars}"], check=True)
+    return jars.read_text()
 
 
 if __name__ == "__main__":

@@ -218,6 +218,14 @@ def _nulls() -> Iterator[Settings]:
     yield {"tasks.max": None, "unknown.setting": None, "file": None}
 
 
+def _definition(definition: dict[str, Any] | None) -> list[Any]:
+    """Nothing of a setting that no plugin knows."""
+    if definition is None:
+        return []
+    names = ("type", "required", "default_value", "importance", "group", "width", "display_name")
+    return [definition[name] for name in names]
+
+
 def compact(body: dict[str, Any]) -> dict[str, Any]:
     """Of what a worker answers: the count of errors, and each setting without its description, its place in
     its group (for transforms, the order of Java's hashes) and what is recommended (which depends on what is
@@ -226,11 +234,7 @@ def compact(body: dict[str, Any]) -> dict[str, Any]:
         "error_count": body["error_count"],
         "configs": {
             config["value"]["name"]: [
-                *(
-                    config["definition"][field]
-                    for field in ("type", "required", "default_value", "importance", "group", "width")
-                ),
-                config["definition"]["display_name"],
+                *_definition(config["definition"]),
                 config["value"]["value"],
                 config["value"]["errors"],
                 config["value"]["visible"],

@@ -11,11 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from millstream.connect.api import SourceContext
+from millstream.connect.api import SinkContext, SourceContext
+from millstream.connect.connectors.jdbc.sink import JdbcSinkTask
 from millstream.connect.connectors.postgres_cdc.source import PostgresCdcSource, PostgresCdcTask
-from millstream.connect.data.record import SourceRecord
+from millstream.connect.data.record import SinkRecord, SourceRecord
 from millstream.connect.data.struct import validate_value
 from millstream.connect.errors import ConnectError, RetriableError
+from millstream.connect.transforms.plugins import make_transform
 from tests.connect.conftest import Worker
 from tests.connect.test_worker import consume
 from tests.support.databases import PASSWORD, USER, PostgresServer
@@ -160,6 +162,51 @@ def test_a_snapshot_and_then_changes(shop: Shop) -> None:
     offset = dict(made.source_offset or {})
     assert made.source_partition == {"server": "cdc"}
     assert offset["lsn"] == source.get("lsn")
+
+
+def test_rows_of_changes_are_what_a_jdbc_sink_takes(shop: Shop) -> None:
+    """Debezium's ExtractNewRecordState between the two: the other table is the same, deletions included."""
+    shop.execute("CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL)")
+    shop.execute("INSERT INTO items VALUES (1, 'bell'), (2, 'saddle')")
+    with shop.task() as cdc:
+        changes = cdc.take(2)
+        cdc.poll()
+        shop.execute("INSERT INTO items VALUES (3, 'lamp')")
+        shop.execute("UPDATE items SET name = 'horn' WHERE id = 1")
+        shop.execute("DELETE FROM items WHERE id = 2")
+        changes += cdc.take(4)
+    transform = make_transform("ExtractNewRecordState", {"add.fields": "op"})
+    rows = [one for one in map(transform.apply, changes) if one is not None]
+    assert len(rows) == len(changes) - 1, "the tombstone goes: the deletion has become one"
+    sink = JdbcSinkTask()
+    settings = {
+        "connection.url": f"jdbc:postgresql://127.0.0.1:{shop.server.port}/postgres",
+        "connection.user": USER,
+        "connection.password": PASSWORD,
+        "table.name.format": f"{shop.name}.copied",
+        "insert.mode": "upsert",
+        "pk.mode": "record_key",
+        "delete.enabled": "true",
+        "auto.create": "true",
+    }
+    sink.start(settings, SinkContext(lambda record, error: pytest.fail(str(error))))
+    sink.put(
+        [
+            SinkRecord(
+                topic=one.topic,
+                partition=0,
+                key_schema=one.key_schema,
+                key=one.key,
+                value_schema=one.value_schema,
+                value=one.value,
+                offset=number,
+            )
+            for number, one in enumerate(rows)
+        ]
+    )
+    sink.stop()
+    copied = shop.connection.execute("SELECT id, name, __op FROM copied ORDER BY id").fetchall()
+    assert copied == [(1, "horn", "u"), (3, "lamp", "c")]
 
 
 def test_a_snapshot_says_where_tables_begin_and_end(shop: Shop) -> None:

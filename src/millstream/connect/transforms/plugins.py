@@ -18,6 +18,7 @@ from millstream.connect.transforms.fields import (
 )
 from millstream.connect.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
 from millstream.connect.transforms.masks import MaskField, SetSchemaMetadata
+from millstream.connect.transforms.new_record_state import ExtractNewRecordState
 from millstream.connect.transforms.routing import (
     Filter,
     HasHeaderKey,
@@ -54,6 +55,7 @@ TRANSFORMS: dict[str, tuple[type[Transform], Target | None]] = {
     **{f"{_PACKAGE}{one.__name__}$Key": (one, "key") for one in _ON_KEY_OR_VALUE},
     **{f"{_PACKAGE}{one.__name__}$Value": (one, "value") for one in _ON_KEY_OR_VALUE},
     **{f"{_PACKAGE}{one.__name__}": (one, None) for one in _ON_RECORDS},
+    "io.debezium.transforms.ExtractNewRecordState": (ExtractNewRecordState, None),
 }
 PREDICATES: dict[str, type[Predicate]] = {f"{_PACKAGE}predicates.{one.__name__}": one for one in _PREDICATES}
 
