@@ -1,12 +1,14 @@
 """A unit whose turns are taken by threads beside the loop, as its lane sees it.
 
 To the lane it is a unit like any other, only that nothing happens while a call is made: what was fetched is
-kept for the next turn (during one nothing is fetched), `poll` begins a turn, and what there is to commit is
-prepared at the end of one. A unit with a prepared commit has no turn before the commit is done; then
-`committed` is called at the beginning of the next. `opened` and `closed` say what has come of it.
+kept for the next turn, `poll` begins a turn, and what there is to commit is prepared at the end of one. A
+unit with a prepared commit has no turn before the commit is done; then `committed` is called at the beginning
+of the next. `opened` and `closed` say what has come of it.
 
-A turn is all that is at hand: what was committed, what was fetched, one `poll`, and the preparation of a
-commit when it is due.
+A turn is all that is at hand: what was committed, what was fetched, `poll` for as long as there is more, up
+to `TURN_SECONDS`, and the preparation of a commit when it is due. What comes next is fetched meanwhile, so
+the positions of such a unit change by what it receives and by nothing else; a partition that the turn has got
+something of is asked for when the turn is over.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from millstream.client import ClientConfig, Cluster
 from millstream.client.cluster_cache import ClusterCache
@@ -25,6 +27,18 @@ from millstream.host.ownership import Claim, LaneTransactions
 from millstream.host.turns import Turn, TurnThreads
 from millstream.host.unit import LaneContext, OpenUnit, Unit, UnitId, UnitStatus
 from millstream.wire.topic_partition import TopicPartition
+
+TURN_SECONDS = 0.01
+"""A change of threads costs as much as some hundred records."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A unit that is in no hurry to commit."""
+
+    @property
+    def paced_until(self) -> float:
+        """No commit before then, by time.monotonic(), unless the unit is full or leaves."""
 
 
 class _Context:
@@ -60,8 +74,10 @@ class WaitingUnit:
         self._unit_id, self._threads, self._interval, self._failed = unit_id, threads, interval, failed
         self._context = _Context(lane)
         self._unit: Unit | None = None
+        self._paced: Paced | None = None
         self._in_turn = self._more = self._leaving = False
         self._received: list[Fetched] = []
+        self._in_work: frozenset[TopicPartition] = frozenset()
         self._prepared: TransactionCommit | None = None
         self._committed: TransactionCommit | None = None
         self._committed_at = 0.0
@@ -76,12 +92,12 @@ class WaitingUnit:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        if self._in_turn or self._leaving or self._prepared is not None:
+        if self._leaving or self._unit is None:
             return {}
-        if not self._received:
+        if not self._received and not self._in_work:
             return self._positions
         # An answer has several partitions, and the first of them may be empty every time.
-        taken = {TopicPartition(one.topic, one.partition) for one in self._received}
+        taken = self._in_work.union(TopicPartition(one.topic, one.partition) for one in self._received)
         return {which: at for which, at in self._positions.items() if which not in taken}
 
     def receive(self, fetched: Fetched) -> None:
@@ -90,6 +106,7 @@ class WaitingUnit:
     def poll(self) -> bool:
         if not self._in_turn and self._prepared is None and not self.closed:
             received, self._received = self._received, []
+            self._in_work = frozenset(TopicPartition(one.topic, one.partition) for one in received)
             committed, self._committed = self._committed, None
             self._begin(lambda: self._turn(committed, received))
         return False
@@ -100,7 +117,7 @@ class WaitingUnit:
             return None
         if self._more or self._received or self._committed is not None or self._leaving:
             return 0.0
-        commit_at = self._committed_at + self._interval() if self._unit.uncommitted else None
+        commit_at = self._commit_at() if self._unit.uncommitted else None
         times = [at for at in (self._unit.due, commit_at) if at is not None]
         return min(times, default=None)
 
@@ -143,7 +160,7 @@ class WaitingUnit:
         self._threads.take(Turn(self._unit_id, act, self._ended, watched))
 
     def _ended(self, result: Any, error: Exception | None) -> None:
-        self._in_turn = False
+        self._in_turn, self._in_work = False, frozenset()
         unit = self._unit
         if error is not None:
             self._unit, self.closed = None, True
@@ -170,6 +187,7 @@ class WaitingUnit:
         with self._ending:
             abandoned = self.closed
             self._unit = None if abandoned else unit
+            self._paced = unit if isinstance(unit, Paced) else None
         if abandoned:
             self._abandon(unit)
         return True, None
@@ -199,9 +217,13 @@ class WaitingUnit:
                 unit.committed(committed)
             for fetched in received:
                 unit.receive(fetched)
-            more = False if self._leaving else unit.poll()
+            more, until = not self._leaving, time.monotonic() + TURN_SECONDS
+            if more:
+                more = unit.poll()
+                while more and not self._leaving and not unit.full and time.monotonic() < until:
+                    more = unit.poll()
             prepared = None
-            due = time.monotonic() >= self._committed_at + self._interval()
+            due = time.monotonic() >= self._commit_at()
             if unit.uncommitted and (due or unit.full or self._leaving):
                 prepared = unit.prepare_commit()
                 if prepared is None:
@@ -211,6 +233,10 @@ class WaitingUnit:
         except BaseException:
             self._abandon(unit)
             raise
+
+    def _commit_at(self) -> float:
+        at = self._committed_at + self._interval()
+        return at if self._paced is None else max(at, self._paced.paced_until)
 
     def _close(self, unit: Unit) -> None:
         try:

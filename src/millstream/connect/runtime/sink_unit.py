@@ -52,6 +52,13 @@ log = logging.getLogger("millstream.connect")
 TRANSACTION_TIMEOUT_MS = 60_000
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+AHEAD = 8
+"""With how many puts left the next records are fetched."""
+COMMIT_SHARE = 0.1
+"""Of the time of a task that is behind, for its commits, which may wait for a disk: what they are of is out
+already."""
+LONGEST_PACE = 1.0
+MANY_DEAD_LETTERS = 1000
 _NOWHERE = Position(-1)
 
 
@@ -105,6 +112,8 @@ class SinkUnit:
         self._changed: set[TopicPartition] = set()
         self._committing: dict[TopicPartition, Position] = {}
         self._due = self._commit_at = 0.0
+        self._prepared_at = self._paced_until = 0.0
+        self._behind = False
         self._refresh_at = 0.0
         self._must_commit = False
         try:
@@ -169,7 +178,7 @@ class SinkUnit:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        if self._held:
+        if len(self._held) > AHEAD:
             return {}
         if not self._redriven:
             return self._positions
@@ -233,6 +242,9 @@ class SinkUnit:
         self._held.popleft()
         self._done[held.which] = held.after
         self._changed.add(held.which)
+        self._behind = bool(self._held) or any(
+            self._done.get(which, end) < end for which, end in self._ends.items()
+        )
         if held.records:
             self.status.metrics[f"{TOPIC_METRIC}{held.which.topic}"] = time.time()
         self.status.read += len(held.records)
@@ -330,13 +342,18 @@ class SinkUnit:
         return (self._must_commit or bool(self._changed)) and time.monotonic() >= self._commit_at
 
     @property
+    def paced_until(self) -> float:
+        """See `millstream.host.waiting.Paced`."""
+        return self._paced_until if self._behind and len(self._dead_letters) < MANY_DEAD_LETTERS else 0.0
+
+    @property
     def full(self) -> bool:
         return self._must_commit
 
     def prepare_commit(self) -> TransactionCommit | None:
         """None where the task has nothing that is done for good."""
         which = self._done if self._must_commit else self._changed
-        self._commit_at = 0.0
+        self._commit_at, self._prepared_at = 0.0, time.monotonic()
         try:
             ready = self._task.pre_commit({one: self._done[one] for one in which})
         except RetriableError as error:
@@ -393,6 +410,8 @@ class SinkUnit:
         if self._commit_at:
             return  # it could not be prepared, and is tried again
         self._must_commit = False
+        now = time.monotonic()
+        self._paced_until = now + min(LONGEST_PACE, (now - self._prepared_at) * (1 / COMMIT_SHARE - 1))
         self.status.commits += 1
         committing, self._committing = self._committing, {}
         self._task.committed(committing)
