@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,23 @@ class Stuck(Sink):
             time.sleep(0.01)
         with (Path(self.folder) / "written").open("a") as file:
             file.writelines(record.value + "\\n" for record in records)
+
+class Careful(Sink):
+    """Its commits take 20 ms each."""
+    folder = setting(str)
+
+    def write(self, records):
+        time.sleep(0.005)
+
+class CarefulTask(Careful.task):
+    def flush(self, offsets):
+        began = time.monotonic()
+        time.sleep(0.02)
+        with (Path(self._sink.folder) / "commits").open("a") as file:
+            file.write(f"{began} {time.monotonic()}\\n")
+        return {}
+
+Careful.task = CarefulTask
 
 class Deadly(Sink):
     """Ends its process, as a fault in a library of C would."""
@@ -167,3 +185,28 @@ def test_records_and_letters_that_are_too_large(
     found = consume(connect_broker, "all-dead", len(poison))
     assert sorted(len(value or b"") for _, value in found) == sorted(map(len, poison))
     assert worker.states("poison") == ["RUNNING", "RUNNING"]
+
+
+def test_a_sink_that_is_behind_commits_for_a_tenth_of_its_time(
+    make_worker: MakeWorker, connect_broker: str, tmp_path: Path, plugins: Path
+) -> None:
+    worker = make_worker(plugin_path=str(plugins))
+    produce(connect_broker, "careful", [b"x"] * 2000)
+    careful = {
+        "connector.class": "bad_company.Careful",
+        "topics": "careful",
+        "folder": str(tmp_path),
+        "consumer.override.max.poll.records": "10",
+    }
+    assert worker.http.put("/connectors/careful/config", json=careful).status_code == 201
+
+    def offset() -> int:
+        found = worker.http.get("/connectors/careful/offsets").json()["offsets"]
+        return int(found[0]["offset"]["kafka_offset"]) if found else 0
+
+    wait_until(lambda: offset() == 2000)
+    times = [tuple(map(float, line.split())) for line in lines(tmp_path / "commits")]
+    # The first one is that of its start; behind the last one there is nothing more.
+    pauses = [began - ended for (_, ended), (began, _) in itertools.pairwise(times[1:-1])]
+    assert len(pauses) >= 2
+    assert min(pauses) > 0.15
