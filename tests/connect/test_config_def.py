@@ -116,6 +116,14 @@ def test_dead_letters_beside_an_expression_that_is_none() -> None:
     assert [len(found[name].errors) for name in ("topics", "topics.regex")] == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["letters", "l\ud800"])
+def test_dead_letters_that_would_be_read_again_are_refused(name: str) -> None:
+    settings = {"topics.regex": "l.*", "errors.deadletterqueue.topic.name": name}
+    found = SINK_CONFIG.validate(settings)
+    check_sink(settings, found)
+    assert "may not be matched by the regex" in found["topics.regex"].errors[0]
+
+
 async def test_a_body_that_is_nested_too_deeply_is_refused() -> None:
     body = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 

@@ -258,7 +258,7 @@ class Controller:
             self._compaction = asyncio.create_task(self._guard(compact), name="metadata-snapshot")
 
     async def _into_image(self, records: Sequence[Record], version: int) -> Delta:
-        """In one turn of the loop, so that nobody sees a topic without its partitions."""
+        """What is about topics in one turn of the loop, so that nobody sees one without its partitions."""
         if len(records) <= APPLIED_AT_ONCE or not all(type(record) in KINDS for record in records):
             return self.image.apply(records, version)
         delta = Delta(version)
