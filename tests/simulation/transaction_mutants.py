@@ -89,11 +89,11 @@ def groups_do_not_hear_of_ends(self: Any, partition: Any, marker: Any) -> None: 
 RULES: dict[str, tuple[int, tuple[Change, ...]]] = {
     "answers wait for the commit": (1, (Change(SHARD, "_append_batch", answers_before_the_commit),)),
     "a marker counts when it is committed": (
-        0,
+        6,
         (Change(markers.LocalMarkers, "write", does_not_wait_for_markers),),
     ),
     "the next coordinator completes what is decided": (
-        5,
+        1,
         (Change(transaction_shard.TransactionShard, "loaded", forgets_decided_transactions),),
     ),
     "epochs fence": (
