@@ -291,6 +291,16 @@ def test_what_cannot_be_a_login_is_not_tried(cluster: Cluster, user: str, passwo
     run(cluster, test)
 
 
+@pytest.mark.parametrize("token", ["", "a" * 65_537, "a b\x00c", "\u00e9"])
+def test_what_cannot_be_a_token_is_not_tried(cluster: Cluster, token: str) -> None:
+    async def test(login: ClusterLogin) -> None:
+        with pytest.raises(LoginRefused):
+            await login.token(token, HERE)
+        assert not cluster.logins
+
+    run(cluster, test)
+
+
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "a.e30.c", "a.W10.c", "." * 10, "a.bnVsbA.c", "é.é.é"])
 def test_a_token_without_a_name(token: str) -> None:
     assert subject_of(token) == "token"
