@@ -30,7 +30,7 @@ from millstream.connect.connectors.storage.partitioners import (
 )
 from millstream.connect.connectors.storage.projection import project
 from millstream.connect.connectors.storage.rotation import Cutter, Intent, Rules, schema_cuts
-from millstream.connect.connectors.storage.stores import ArrowStore, LocalStore, S3Store, Store
+from millstream.connect.connectors.storage.stores import LocalStore, S3Store, Store, remote_store
 from millstream.connect.data.logical import to_millis
 from millstream.connect.data.record import SinkRecord
 from millstream.connect.data.schema import Schema
@@ -426,7 +426,7 @@ class LocalTask(StorageTask):
     def make_store(self, settings: Mapping[str, Any], unfinished: str) -> Store:
         url: str = settings["store.url"]
         if "://" in url and not url.startswith("file://"):
-            return ArrowStore(url, unfinished)
+            return remote_store(url, unfinished)
         return LocalStore(url.removeprefix("file://"), unfinished)
 
 
@@ -434,7 +434,7 @@ class HdfsTask(StorageTask):
     config = config.HDFS
 
     def make_store(self, settings: Mapping[str, Any], unfinished: str) -> Store:
-        return ArrowStore(settings["store.url"] or settings["hdfs.url"], unfinished)
+        return remote_store(settings["store.url"] or settings["hdfs.url"], unfinished)
 
 
 class S3Task(StorageTask):

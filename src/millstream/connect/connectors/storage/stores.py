@@ -268,9 +268,18 @@ class _S3Output(Output):
 # --- pyarrow's file systems ---------------------------------------------------------------------------------
 
 
+def remote_store(uri: str, unfinished: str) -> Store:
+    """HDFS by its own client, if that is installed."""
+    if uri.startswith("hdfs://"):
+        with contextlib.suppress(ModuleNotFoundError):
+            from millstream.connect.connectors.storage.hdfs import HdfsStore
+
+            return HdfsStore(uri, unfinished)
+    return ArrowStore(uri, unfinished)
+
+
 class ArrowStore(Store):
-    """HDFS by libhdfs (a Hadoop client and `CLASSPATH` have to be there), and whatever else pyarrow has a
-    URI for."""
+    """Whatever pyarrow has a URI for; HDFS by libhdfs (a Hadoop client and `CLASSPATH` have to be there)."""
 
     def __init__(self, uri: str, unfinished: str) -> None:
         from pyarrow import fs
