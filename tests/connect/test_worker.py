@@ -6,10 +6,12 @@ import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
 from millstream.connect.herder import Herder
+from millstream.connect.stores.config_state import ConfigState
 from tests.connect.conftest import Worker
 from tests.support.waiting import wait_until
 
@@ -231,6 +233,35 @@ def test_errors_as_kafka_words_them(make_worker: MakeWorker, tmp_path: Path) -> 
         http.post("/connectors", content="x", headers={"content-type": "application/json"}).status_code == 400
     )
     assert http.post("/connectors", content="{}").status_code == 415
+
+
+def test_settings_that_are_null(make_worker: MakeWorker, tmp_path: Path) -> None:
+    """As in Kafka: refused where they are common or unknown, not given where they are the connector's own."""
+    worker = make_worker()
+    null = "Null value can not be supplied as the configuration value."
+    (tmp_path / "in.txt").write_text("")
+    settings: dict[str, Any] = dict(source(tmp_path / "in.txt", "nulls"))
+    for name in ("tasks.max", "unknown", "key.converter.schemas.enable"):
+        answer = worker.http.put("/connectors/n/config", json={**settings, name: None})
+        assert answer.status_code == 400
+        assert null in answer.json()["message"]
+    checked = worker.http.put(
+        "/connector-plugins/FileStreamSource/config/validate", json={**settings, "name": "n", "unknown": None}
+    )
+    assert checked.json()["error_count"] == 1
+    answer = worker.http.put("/connectors/n/config", json={**settings, "batch.size": None, "name": None})
+    assert answer.status_code == 201
+    assert worker.http.get("/connectors/n/config").json() == {**settings, "name": "n"}
+    answer = worker.http.patch("/connectors/n/config", json={"batch.size": "7", "unknown": None})
+    assert answer.json()["config"]["batch.size"] == "7"
+    answer = worker.http.patch("/connectors/n/config", json={"batch.size": None})
+    assert "batch.size" not in answer.json()["config"]
+
+
+def test_a_java_workers_nulls_are_no_settings() -> None:
+    state = ConfigState()
+    state.apply(b"connector-x", b'{"properties":{"a":"1","b":null}}')
+    assert state.connectors["x"] == {"a": "1"}
 
 
 def test_paths_and_methods_as_kafkas_server_takes_them(make_worker: MakeWorker, tmp_path: Path) -> None:

@@ -206,15 +206,12 @@ def _nulls() -> Iterator[Settings]:
         "key.converter.schemas.enable",
         "exactly.once.support",
         "errors.deadletterqueue.topic.name",
-        "consumer.override.max.poll.records",
-        "producer.override.linger.ms",
     ):
         yield {name: None}
     cast = {"transforms": "a", "transforms.a.type": f"{TRANSFORMS}Cast$Value"}
     yield cast | {"transforms.a.spec": None}
     yield {"transforms": "a", "transforms.a.type": None}
     yield cast | {"transforms.a.spec": "x:int8", "transforms.a.predicate": None}
-    yield {"value.converter": JSON, "value.converter.schemas.enable": None}
     yield {"tasks.max": None, "unknown.setting": None, "file": None}
 
 

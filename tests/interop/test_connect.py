@@ -305,6 +305,13 @@ def plugins(say: Callable[..., Any], source: dict[str, str]) -> None:
         say("GET", f"/connector-plugins/{plugin}/config")
     say("PATCH", "/connectors/b/config", {"topic": ""})
     say("PUT", "/connectors/b/config", {})
+    for nulls in ("tasks.max", "unknown", "file", "transforms"):
+        say("PUT", "/connectors/b/config", {**source, nulls: None})
+    for name in ("n", "b"):
+        say("PATCH", f"/connectors/{name}/config", {"unknown": None, "tasks.max": None})
+    say("POST", "/connectors", {"name": "n", "config": {**source, "errors.tolerance": None}})
+    say("PUT", "/connectors/n/config", {"connector.class": None})
+    say("PUT", "/connectors/n/config", {**source, "name": None, "unknown": None})
     say("GET", "/connectors?expand=none")
     say("GET", "/connectors/b/tasks/x/status")
     say("POST", "/connectors/none/restart?includeTasks=true")

@@ -16,7 +16,7 @@ from typing import Any
 
 from millstream.client import ClientConfig, Cluster
 from millstream.connect.api import Connector, SinkConnector
-from millstream.connect.config.config_def import ConfigError, ConfigValue
+from millstream.connect.config.config_def import ConfigError, ConfigValue, given, printed
 from millstream.connect.config.config_providers import providers_of, resolve
 from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, SourceOffsets, change_offsets
 from millstream.connect.errors import ConnectError
@@ -233,14 +233,11 @@ class Herder:
             raise NotFound(f"No status found for task {name}-{number}")
         return {"id": number, **found.body()}
 
-    def class_of(self, settings: Mapping[str, str]) -> type[Connector]:
-        name = settings.get("connector.class", "")
+    def class_of(self, settings: Mapping[str, str | None]) -> type[Connector]:
+        name = settings.get("connector.class")
         if not name:
-            raise ConfigError(
-                "Connector config {"
-                + ", ".join(f"{key}={value}" for key, value in settings.items())
-                + "} contains no connector type"
-            )
+            shown = ", ".join(f"{key}={printed(value)}" for key, value in settings.items())
+            raise ConfigError(f"Connector config {{{shown}}} contains no connector type")
         return find_connector(name, self.plugin_path)
 
     def spec(self, name: str, number: int, settings: dict[str, str], tasks: list[dict[str, str]]) -> TaskSpec:
@@ -269,7 +266,9 @@ class Herder:
 
     # --- what is asked for ----------------------------------------------------------------------------------
 
-    def create(self, name: str, settings: dict[str, str], initial_state: str | None = None) -> dict[str, Any]:
+    def create(
+        self, name: str, settings: Mapping[str, str | None], initial_state: str | None = None
+    ) -> dict[str, Any]:
         state = {"RUNNING": STARTED, "PAUSED": PAUSED, "STOPPED": STOPPED}.get(
             "RUNNING" if initial_state is None else initial_state.upper()
         )
@@ -286,7 +285,7 @@ class Herder:
         self._decide(decide)
         return self.info(name)
 
-    def put_config(self, name: str, settings: dict[str, str]) -> tuple[bool, dict[str, Any]]:
+    def put_config(self, name: str, settings: Mapping[str, str | None]) -> tuple[bool, dict[str, Any]]:
         """Whether it was made by this, and what it is now."""
         checked = self._checked(name, settings)
         created: list[bool] = []
@@ -300,23 +299,22 @@ class Herder:
 
     def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
         def decide() -> list[Pair]:
-            merged = {**self.settings(name), **changes}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            return [connector_record(name, self._checked(name, kept))]
+            return [connector_record(name, self._checked(name, given({**self.settings(name), **changes})))]
 
         self._decide(decide)
         return self.info(name)
 
-    def _checked(self, name: str, settings: dict[str, str]) -> dict[str, str]:
-        whole = {**settings, "name": settings.get("name", name)}
-        connector = self.class_of(whole)
-        wrong = error_text(self.validated(connector, whole))
+    def _checked(self, name: str, settings: Mapping[str, str | None]) -> dict[str, str]:
+        """A null that may be there is no setting from here on."""
+        whole = {**settings, "name": name if settings.get("name") is None else settings["name"]}
+        wrong = error_text(self.validated(self.class_of(whole), whole))
         if wrong is not None:
             raise BadRequest(wrong)
-        return whole
+        return given(whole)
 
-    def validated(self, connector: type[Connector], settings: Mapping[str, str]) -> list[ConfigValue]:
-        return validate(connector, resolve(settings, self._providers), self._config.converters)
+    def validated(self, connector: type[Connector], settings: Mapping[str, str | None]) -> list[ConfigValue]:
+        resolved = {**settings, **resolve(given(settings), self._providers)}
+        return validate(connector, resolved, self._config.converters)
 
     @property
     def plugin_path(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from millstream.connect.config.config_def import (
     ConfigKey,
     ConfigValue,
     Validator,
+    given,
     printed,
     with_prefix,
 )
@@ -47,20 +48,33 @@ VERSION = "4.3.1"
 
 
 def validate(
-    connector: type[Connector], settings: Mapping[str, str], worker: Mapping[str, str] | None = None
+    connector: type[Connector], whole: Mapping[str, str | None], worker: Mapping[str, str] | None = None
 ) -> list[ConfigValue]:
     """Every setting with what is wrong with it. `worker` has the worker's converters and registry."""
     worker = worker or {}
-    found = _common(connector, worker).validate(settings)
+    settings = given(whole)
+    found = _common(connector, worker).validate(whole)
     if issubclass(connector, SinkConnector):
         check_sink(settings, found)
     else:
         _check_source(connector, settings, found)
     _check_version(connector, settings, found)
     converters = _converters(settings, worker, found)
+    nulls = whole.keys() - settings.keys()
+    for name in nulls & {f"{what}.converter" for what in ("key", "value", "header")}:
+        found[f"{name}.plugin.version"].visible = False
     for kind in (_TRANSFORMS, _PREDICATES):
-        found |= {value.key.name: value for value in _plugins(settings, kind)}
-    found |= connector.validate(dict(settings)) | converters
+        found |= {value.key.name: value for value in _plugins(whole, kind)}
+    own = connector.validate(settings)
+    found |= own | converters
+    for name in nulls:
+        if name in own:
+            # For Kafka this has a value; whether null may be one is said by the setting's validator.
+            found[name] = ConfigDef([own[name].key]).validate({name: None})[name]
+            continue
+        value = found.setdefault(name, ConfigValue(ConfigKey(name, Type.UNKNOWN, None, Importance.LOW, "")))
+        value.errors.append("Null value can not be supplied as the configuration value.")
+        value.value = None
     return [*found.values(), *_overrides(settings, policy_of(worker.get(OVERRIDE_POLICY, "All")))]
 
 
@@ -149,14 +163,14 @@ def _converters(
         except ConfigError as error:
             value.errors.append(str(error))
             version.errors.append(str(error))
-        given = with_prefix(settings, f"{name}.")
-        checked = converter_config(full).validate({"converter.type": what, **given})
+        beside = with_prefix(settings, f"{name}.")
+        checked = converter_config(full).validate({"converter.type": what, **beside})
         for key_name, one in checked.items():
             key = replace(one.key, name=f"{name}.{key_name}", display_name=one.key.label)
             own[key.name] = ConfigValue(key, one.value, one.recommended_values, one.errors)
         if not any(one.errors for one in checked.values()):
             try:
-                make_converter(full, given, is_key=what == "key", registry=worker_registry(worker))
+                make_converter(full, beside, is_key=what == "key", registry=worker_registry(worker))
             except ConfigError as error:
                 value.errors.append(f"Invalid value {settings[name]} for configuration {name}: {error}")
     return own
@@ -194,7 +208,7 @@ _CONDITION = (
 )
 
 
-def _plugins(settings: Mapping[str, str], kind: _Kind) -> Iterable[ConfigValue]:
+def _plugins(settings: Mapping[str, str | None], kind: _Kind) -> Iterable[ConfigValue]:
     """The settings of each transform or predicate that is named, under its alias."""
     for alias in dict.fromkeys(names(settings.get(kind.setting))):
         prefix = f"{kind.setting}.{alias}."

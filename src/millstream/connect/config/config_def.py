@@ -275,5 +275,10 @@ class CheckedBy:
         return self.phrase
 
 
+def given(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """Those that have a value."""
+    return {name: text for name, text in settings.items() if text is not None}
+
+
 def with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {name[len(prefix) :]: text for name, text in settings.items() if name.startswith(prefix)}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from starlette.types import ASGIApp
 
-from millstream.connect.config.config_def import ConfigDef, ConfigError
+from millstream.connect.config.config_def import ConfigDef, ConfigError, given
 from millstream.connect.converters.plugins import CONVERTERS, converter_name
 from millstream.connect.herder import Herder
 from millstream.connect.herding.request_errors import BadRequest, Elsewhere, NotFound
@@ -70,15 +70,14 @@ def _render_error(_request: Request, error: HttpError) -> Response:
     return answer(error.body(), error.status)
 
 
-def _settings(content: Any) -> dict[str, str]:
+def _settings(content: Any) -> dict[str, str | None]:
     if not isinstance(content, dict):
         raise HttpError(400, 400, "Bad request: a configuration is an object of names and values")
-    found = {}
+    found: dict[str, str | None] = {}
     for name, value in content.items():
         if isinstance(value, dict | list):
             raise HttpError(400, 400, f"Bad request: the value of {name} is not a text")
-        if value is not None:
-            found[name] = value if isinstance(value, str) else json.dumps(value)
+        found[name] = value if isinstance(value, str | None) else json.dumps(value)
     return found
 
 
@@ -150,7 +149,7 @@ def _location(name: str) -> str:
     return f"/connectors/{quote(name, safe='')}"
 
 
-def _check_name(name: str, settings: dict[str, str]) -> None:
+def _check_name(name: str, settings: dict[str, str | None]) -> None:
     inside = settings.get("name")
     if inside is not None and inside != name:
         raise HttpError(
@@ -183,11 +182,7 @@ async def put_config(request: Request, name: str) -> Response:
 
 @router.patch("/connectors/{name}/config")
 async def patch_config(request: Request, name: str) -> Response:
-    content = await body_of(request)
-    removed = (
-        {key: None for key, value in content.items() if value is None} if isinstance(content, dict) else {}
-    )
-    changes: dict[str, str | None] = {**_settings(content), **removed}
+    changes = _settings(await body_of(request))
     return answer(await call(request, lambda herder: herder.patch_config(name, changes)))
 
 
@@ -308,7 +303,7 @@ async def metrics(request: Request, name: str) -> Response:
 
 @router.put("/connector-plugins/{plugin}/config/preview")
 async def preview(request: Request, plugin: str) -> Response:
-    settings = _settings(await body_of(request))
+    settings = given(_settings(await body_of(request)))
     text = request.query_params.get("records", "5")
     if not text.isdigit() or not 0 < int(text) <= MAX_RECORDS:
         raise HttpError(400, 400, f"records has to be a number from 1 to {MAX_RECORDS}")

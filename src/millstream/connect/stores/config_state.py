@@ -20,6 +20,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from millstream.connect.config.config_def import given
 from millstream.connect.runtime.redrive import Redrive
 
 Pair = tuple[bytes, bytes | None]
@@ -114,7 +115,7 @@ class ConfigState:
         elif text.startswith("task-"):
             name, _, number = text[len("task-") :].rpartition("-")
             if name and number.isdigit() and content is not None:
-                self._uncommitted.setdefault(name, {})[int(number)] = content.get("properties", {})
+                self._uncommitted.setdefault(name, {})[int(number)] = given(content.get("properties", {}))
         return None
 
     def _connector(self, name: str, content: dict[str, Any] | None) -> None:
@@ -122,7 +123,8 @@ class ConfigState:
             for held in (self.connectors, self.target_states, self.tasks, self.applied, self._uncommitted):
                 held.pop(name, None)
         else:
-            self.connectors[name] = content.get("properties", {})
+            # A worker in Java may have let nulls pass.
+            self.connectors[name] = given(content.get("properties", {}))
             self.target_states.setdefault(name, STARTED)
 
     def _target_state(self, name: str, content: dict[str, Any] | None) -> None:

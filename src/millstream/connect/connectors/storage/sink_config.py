@@ -166,7 +166,7 @@ LOCAL = ConfigDef(
             Type.STRING,
             REQUIRED,
             HIGH,
-            "The folder: a path, or file:///path. hdfs:// goes by hdfs-native, what else there is by pyarrow.",
+            "The folder: a path, or file:///path. hdfs:// goes by hdfs-native, others by pyarrow.",
             NonEmptyString(),
         ),
         *FILES,
