@@ -89,6 +89,7 @@ def test_validate_names_everything_that_is_wrong() -> None:
         (r"(?!b)a++", "aa", True),
         (r"a{,2}", "aa", True),
         (r"(?i)a-\d{2,}", "A-123", True),
+        ("(a)" * 200, "a" * 200, True),
     ],
 )
 def test_patterns_of_java(pattern: str, text: str, matches: bool) -> None:
