@@ -47,10 +47,11 @@ class UncleanElections:
         self._in_entry.append((old, new))
 
     def entry_applied(self) -> None:
-        """Nobody who may lead without loss was there; a machine that lost its data is nobody."""
+        """Nobody who may lead without loss was there; a machine that lost its data is nobody, and so is a replica
+        that goes because somebody called off a move: as in Kafka, that may be an unclean election, too."""
         active = self._checker.head.active_brokers() - set(self._checker.lost)
         for old, new in self._in_entry:
-            passed_over = active.intersection((*old.isr, *old.elr))
+            passed_over = active.intersection((*old.isr, *old.elr)).intersection(new.replicas)
             if passed_over:
                 self._checker.violated("I11", f"{new} is elected after {old}, and {passed_over} are there")
         self._in_entry.clear()
