@@ -47,8 +47,8 @@ class UncleanElections:
         self._in_entry.append((old, new))
 
     def entry_applied(self) -> None:
-        """Nobody who may lead without loss was there; a machine that lost its data is nobody, and so is a replica
-        that goes because somebody called off a move: as in Kafka, that may be an unclean election, too."""
+        """Nobody who may lead without loss was there. A machine that lost its data is nobody, and so is a
+        replica that goes because somebody called off a move: as in Kafka, that may be unclean, too."""
         active = self._checker.head.active_brokers() - set(self._checker.lost)
         for old, new in self._in_entry:
             passed_over = active.intersection((*old.isr, *old.elr)).intersection(new.replicas)
