@@ -3,7 +3,7 @@ standins.py --set NAME=VALUE ...`.
 
 A test of Kafka names a `principal.builder.class` or an `authorizer.class.name` of its own, a Java class. What
 each of them does is said here again, by the name of the class; the broker itself is the one that users start.
-Nothing else is changed. The harness passes the authorizer on as `standins.authorizer`.
+Beside that, the harness may ask for delegation tokens. It passes the authorizer on as `standins.authorizer`.
 """
 
 import re
@@ -11,8 +11,10 @@ import sys
 from collections.abc import Callable
 
 from millstream.broker import main
+from millstream.broker.apis.delegation_tokens import DelegationTokensApi
 from millstream.broker.authorizer import Authorizer
 from millstream.broker.network.connection import ANONYMOUS, Connection
+from millstream.broker.network.dispatch import Call
 
 HARNESS = "HARNESS"  # the listener of the harness, whose principal may do all
 Builder = Callable[[str, str], str]  # from a listener and who came in there to the principal
@@ -63,6 +65,9 @@ BUILDERS: dict[str, Builder] = {
     "kafka.api.GroupEndToEndAuthorizationTest$GroupPrincipalBuilder": renamed(
         {"User:scram-user": "Group:testGroup"}, "Group:{}"
     ),
+    "org.apache.kafka.clients.security.GroupAuthorizerIntegrationTest$GroupPrincipalBuilder": by_listener(
+        {"BROKER": "Group:broker", "EXTERNAL": "Group:client"}
+    ),
     "kafka.server.AlterCredentialsTest$TestPrincipalBuilderReturningAuthorized": always("User:Authorized"),
     "kafka.server.AlterCredentialsTest$TestPrincipalBuilderReturningUnauthorized": always(
         "User:Unauthorized"
@@ -103,9 +108,21 @@ def install(settings: dict[str, str]) -> None:
     Connection.principal = property(principal, stored.__set__)
 
 
+def show_tokens_to_the_harness() -> None:
+    """Else nobody sees delegation tokens on a PLAINTEXT listener."""
+    check = DelegationTokensApi._check_session
+
+    def check_others(self: DelegationTokensApi, call: Call) -> None:
+        if call.connection.context.name != HARNESS:
+            check(self, call)
+
+    DelegationTokensApi._check_session = check_others  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     given = dict(text.split("=", 1) for text in sys.argv[1:] if text != "--set")
     if decides := JUDGES.get(given.pop("standins.authorizer", "")):
         judge(decides)
     install(given)
+    show_tokens_to_the_harness()
     sys.exit(main.main([word for name, value in given.items() for word in ("--set", f"{name}={value}")]))

@@ -137,6 +137,7 @@ public final class BrokerProcess {
 
     /** SCRAM users that are there before the first start, as kafka-storage writes them. */
     public void users(List<String> arguments) { users = arguments; }
+    boolean secured() { return secured; }
     public boolean authorizes() { return settings.containsKey("authorizer.class.name"); }
 
     public int id() { return id; }

@@ -17,6 +17,7 @@ import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
@@ -108,7 +109,8 @@ public final class Fakes {
         boolean[] started = {false};
         boolean several = process.cluster().several();
         SocketServer sockets = fake(SocketServer.class, Map.of("boundPort", (c, a) -> process.port(((ListenerName) a[0]).value())));
-        SharedServer shared = fake(SharedServer.class, Map.of("loader", (c, a) -> null));
+        MetadataLoader loader = fake(MetadataLoader.class, Map.of("lastAppliedOffset", (c, a) -> 0L));
+        SharedServer shared = fake(SharedServer.class, Map.of("loader", (c, a) -> loader));
         Map<String, Handler> answers = new HashMap<>(Map.of(
             "numPartitions", (c, a) -> process.topic((String) a[0]).map(t -> t.partitionMetadata().size()),
             "contains", (c, a) -> a[0] instanceof TopicPartition tp
@@ -183,6 +185,7 @@ public final class Fakes {
         handlers.put("sharedServer", (c, a) -> shared);
         handlers.put("authorizerPlugin", (c, a) -> Security.authorizer(process));
         handlers.put("credentialProvider", (c, a) -> Security.credentials(process));
+        handlers.put("tokenCache", (c, a) -> Security.tokens(process));
         handlers.put("metrics", (c, a) -> Security.metrics(process));
         return fake(BrokerServer.class, handlers);
     }
@@ -210,6 +213,7 @@ public final class Fakes {
             "config", (c, a) -> config,
             "clusterId", (c, a) -> process.get().clusterId(),
             "authorizerPlugin", (c, a) -> Security.authorizer(process.get()),
+            "tokenCache", (c, a) -> Security.tokens(process.get()),
             "startup", (c, a) -> null,
             "shutdown", (c, a) -> null,
             "awaitShutdown", (c, a) -> null));

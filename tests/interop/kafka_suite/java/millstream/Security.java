@@ -11,6 +11,7 @@ import com.yammer.metrics.core.Gauge;
 import com.yammer.metrics.core.MetricName;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.errors.DelegationTokenDisabledException;
 import org.apache.kafka.common.internals.Plugin;
 import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.Measurable;
@@ -123,10 +124,22 @@ final class Security {
     /** The users with SCRAM credentials, as the broker names them; the keys themselves it tells nobody. */
     static CredentialProvider credentials(BrokerProcess process) {
         List<String> names = List.of("SCRAM-SHA-256", "SCRAM-SHA-512");
-        CredentialProvider made = new CredentialProvider(names, new DelegationTokenCache(names));
+        CredentialProvider made = new CredentialProvider(names, tokens(process));
         process.answer(admin -> admin.describeUserScramCredentials().all()).forEach((user, described) ->
             described.credentialInfos().forEach(info ->
                 made.updateCredential(info.mechanism(), user, new ScramCredential(new byte[1], new byte[1], new byte[1], info.iterations()))));
+        return made;
+    }
+
+    /** The delegation tokens that there are now, as the broker describes them to a super user. */
+    static DelegationTokenCache tokens(BrokerProcess process) {
+        DelegationTokenCache made = new DelegationTokenCache(List.of("SCRAM-SHA-256", "SCRAM-SHA-512"));
+        if (!process.secured()) return made;  // nobody there can have got one
+        try {
+            process.answer(admin -> admin.describeDelegationToken().delegationTokens()).forEach(token -> made.updateCache(token, Map.of()));
+        } catch (DelegationTokenDisabledException e) {
+            // there are none
+        }
         return made;
     }
 

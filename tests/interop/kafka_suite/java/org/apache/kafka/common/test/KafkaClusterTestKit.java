@@ -60,6 +60,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
         }
     }
 
+    private static final int CONTROLLER = 3000;
+
     private final TestKitNodes nodes;
     private final Cluster cluster;
     private final Map<Integer, BrokerProcess> processes = new TreeMap<>();
@@ -80,6 +82,9 @@ public class KafkaClusterTestKit implements AutoCloseable {
             BrokerProcess process = processes.get(cluster.several() ? id : first);
             brokers.put(id, Fakes.broker(process, config(id, node, process, settings), owner, true));
         });
+        // some tests add their ACLs at the controller
+        if (settings.containsKey("authorizer.class.name"))
+            controllers.put(CONTROLLER, Fakes.controller(() -> processes.get(first), null));
     }
 
     private BrokerProcess process(int id, TestKitNode node, Map<String, Object> settings) {
@@ -104,7 +109,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         props.put("listener.security.protocol.map", listener + ":" + nodes.brokerListenerProtocol().name + ",CONTROLLER:PLAINTEXT");
         props.put("inter.broker.listener.name", listener);
         props.put("controller.listener.names", "CONTROLLER");
-        props.put("controller.quorum.voters", "3000@localhost:1");
+        props.put("controller.quorum.voters", CONTROLLER + "@localhost:1");
         props.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
         props.putIfAbsent("unstable.feature.versions.enable", "true");
         props.putIfAbsent("unstable.api.versions.enable", "true");
