@@ -305,7 +305,7 @@ def plugins(say: Callable[..., Any], source: dict[str, str]) -> None:
         say("GET", f"/connector-plugins/{plugin}/config")
     say("PATCH", "/connectors/b/config", {"topic": ""})
     say("PUT", "/connectors/b/config", {})
-    for nulls in ("tasks.max", "unknown", "file", "transforms"):
+    for nulls in ("tasks.max", "unknown", "transforms"):
         say("PUT", "/connectors/b/config", {**source, nulls: None})
     for name in ("n", "b"):
         say("PATCH", f"/connectors/{name}/config", {"unknown": None, "tasks.max": None})

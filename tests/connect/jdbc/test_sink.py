@@ -20,6 +20,7 @@ from millstream.connect.data.schema import OPTIONAL, REQUIRED, Schema, Type, str
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import ConnectError, RetriableError
 from tests.connect.jdbc.conftest import Database
+from tests.support.waiting import wait_until
 
 STRING, INT, LONG = REQUIRED[Type.STRING], REQUIRED[Type.INT32], REQUIRED[Type.INT64]
 ITEM = struct_schema([("id", LONG), ("name", OPTIONAL[Type.STRING])], name="item")
@@ -295,7 +296,7 @@ def test_many_rows_by_copy_are_those_of_inserts(postgres_database: Database) -> 
         records = [out.record(row, schema=ALL) for row in rows]
         out.put(records[0])
         plans = out.task._plans.values()
-        assert all((plan.bulk or "").startswith("COPY ") for plan in plans)
+        assert all(plan.bulk is not None and plan.bulk.sql.startswith("COPY ") for plan in plans)
         out.put(*records[1:])
         by_copy = out.rows(names)
         postgres_database.execute(f"TRUNCATE {postgres_database.table}")
@@ -340,7 +341,7 @@ def test_copy_that_is_refused_becomes_inserts(postgres_database: Database) -> No
     dialect.execute(f"CREATE ROLE writer_{table}")
     dialect.execute(f"GRANT INSERT, SELECT ON {table} TO writer_{table}")
     dialect.execute(f"SET ROLE writer_{table}")
-    bulk = dialect.bulk_insert_sql(table, [("id", dialect.columns(dialect.find_table(table))[0], LONG)])
+    bulk = dialect.bulk_insert(table, [("id", dialect.columns(dialect.find_table(table))[0], LONG)])
     assert bulk is not None
     for start in (0, 30):
         dialect.begin()
@@ -442,3 +443,53 @@ def test_tables_by_name_and_by_mapping(sqlite: Database) -> None:
     assert sqlite.rows("SELECT id FROM first UNION SELECT id FROM second") == [(1,), (2,)]
     wrong = JdbcSink.validate(sqlite.settings | {"topics.to.tables.mapping": "a:b,c"})
     assert wrong["topics.to.tables.mapping"].errors
+
+
+@pytest.mark.postgres
+def test_upserts_go_by_copy_with_the_result_of_upserts(postgres_database: Database) -> None:
+    """Many rows at once: new ones, changed ones, several of one key, several batches in one transaction, and
+    one that the database refuses."""
+    database, table = postgres_database, postgres_database.table
+    database.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, name VARCHAR(10) CHECK (name <> 'bad'))")
+    copied = "SELECT count(*) FROM pg_class WHERE relname LIKE 'millstream!_%' ESCAPE '!'"
+    with writing(
+        database, insert_mode="upsert", pk_mode="record_value", pk_fields="id", batch_size="100"
+    ) as out:
+        out.put(*({"id": number, "name": f"a{number}"} for number in range(250)))
+        assert database.rows(copied) == [(1,)]
+        assert out.rows() == [(number, f"a{number}") for number in range(250)]
+        changes = [{"id": number % 200, "name": f"b{number}"} for number in range(100, 500)]
+        out.put(*changes)
+        expected = {number: f"a{number}" for number in range(250)}
+        expected |= {int(one["id"]): str(one["name"]) for one in changes}
+        assert out.rows() == sorted(expected.items())
+        out.put(*({"id": number, "name": "bad" if number == 30 else "c"} for number in range(60)))
+        assert [offset for offset, _ in out.reported] == [680]
+        expected |= {number: "c" for number in range(60) if number != 30}
+        assert out.rows() == sorted(expected.items())
+    wait_until(lambda: database.rows(copied) == [(0,)])  # it goes with its connection
+
+
+@pytest.mark.postgres
+def test_upserts_without_the_right_to_temporary_tables(postgres_database: Database) -> None:
+    database, table = postgres_database, postgres_database.table
+    dialect = database.dialect
+    database.execute(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY)")
+    database.execute(f"CREATE ROLE upsert_{table}")
+    database.execute(f"GRANT INSERT, SELECT, UPDATE ON {table} TO upsert_{table}")
+    name = dialect.rows("SELECT current_database()")[0][0]
+    database.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+    try:
+        dialect.execute(f"SET ROLE upsert_{table}")
+        columns = [("id", dialect.columns(dialect.find_table(table))[0], LONG)]
+        bulk = dialect.bulk_upsert(table, columns, ["id"], [])
+        assert bulk is not None
+        for start in (0, 20):
+            dialect.begin()
+            rows = [[number] for number in range(start, start + 30)]
+            dialect.write_many(dialect.upsert_sql(table, ["id"], []), rows, bulk)
+            dialect.commit()
+        assert dialect.rows(f"SELECT count(*) FROM {table}") == [(50,)]
+    finally:
+        dialect.execute("RESET ROLE")
+        database.execute(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC")

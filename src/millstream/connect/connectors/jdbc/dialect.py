@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.connectors.jdbc.columns import Column, TableId
@@ -19,6 +19,16 @@ from millstream.connect.data.schema import Schema, Type
 from millstream.connect.errors import ConnectError, RetriableError
 
 Row = Sequence[Any]
+BulkColumn = tuple[str, Column, Schema]
+"""Its quoted name, what it is, and what goes into it."""
+
+
+class Bulk(NamedTuple):
+    """A statement that takes many rows, with what comes before and after it."""
+
+    sql: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Unavailable(RetriableError):
@@ -165,9 +175,9 @@ class Dialect(ABC):
         parts = [part for part in (table.catalog, table.schema, table.name) if part]
         return ".".join(map(self.quoted, parts))
 
-    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: str | None = None) -> int:
+    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: Bulk | None = None) -> int:
         """Returns how many rows the database says were changed; -1 where it does not say. `bulk` is what
-        `bulk_insert_sql` has made for the same."""
+        `bulk_insert` or `bulk_upsert` has made for the same."""
         cursor = self.connection.cursor()
         try:
             cursor.executemany(sql, rows)
@@ -212,21 +222,22 @@ class Dialect(ABC):
 
     def upsert_sql(self, table: str, keys: Sequence[str], others: Sequence[str]) -> str:
         """With quoted names; the values come in the order of `keys`, then `others`."""
-        action = (
-            f"DO UPDATE SET {', '.join(f'{one}=EXCLUDED.{one}' for one in others)}"
-            if others
-            else "DO NOTHING"
-        )
-        return f"{self.insert_sql(table, [*keys, *others])} ON CONFLICT ({','.join(keys)}) {action}"
+        return f"{self.insert_sql(table, [*keys, *others])} {on_conflict(keys, others)}"
 
     def insert_sql(self, table: str, names: Sequence[str]) -> str:
         if not names:
             return f"INSERT INTO {table} DEFAULT VALUES"
         return f"INSERT INTO {table}({','.join(names)}) VALUES({','.join([self.mark] * len(names))})"
 
-    def bulk_insert_sql(self, table: str, columns: Sequence[tuple[str, Column, Schema]]) -> str | None:
-        """What inserts many rows of such columns, each with its quoted name and what goes into it, at less
-        cost than `insert_sql` and with the same result. None where there is nothing like that."""
+    def bulk_insert(self, table: str, columns: Sequence[BulkColumn]) -> Bulk | None:
+        """What inserts many rows of such columns at less cost than `insert_sql` and with the same result.
+        None where there is nothing like that."""
+        return None
+
+    def bulk_upsert(
+        self, table: str, columns: Sequence[BulkColumn], keys: Sequence[str], others: Sequence[str]
+    ) -> Bulk | None:
+        """The same for `upsert_sql`, of rows that have different keys."""
         return None
 
     def binds(self, schema: Schema) -> bool:
@@ -268,6 +279,12 @@ def make_dialect(
         return MySql(parsed, user, password, quote=quote)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{parsed.kind} needs {error.name}: pip install 'millstream[{extra}]'") from None
+
+
+def on_conflict(keys: Sequence[str], others: Sequence[str]) -> str:
+    """What makes an INSERT an upsert, in PostgreSQL and SQLite."""
+    changes = ", ".join(f"{one}=EXCLUDED.{one}" for one in others)
+    return f"ON CONFLICT ({','.join(keys)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
 
 def _dialect_names(kind: str) -> tuple[str, ...]:

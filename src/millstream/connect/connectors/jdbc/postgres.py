@@ -6,6 +6,7 @@ own text of them. Timestamps without a zone are read in `db.timezone`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +16,7 @@ import psycopg
 from psycopg.types.string import TextLoader
 
 from millstream.connect.connectors.jdbc.columns import Column, Kind, TableId
-from millstream.connect.connectors.jdbc.dialect import Dialect, Row, utc
+from millstream.connect.connectors.jdbc.dialect import Bulk, BulkColumn, Dialect, Row, on_conflict, utc
 from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP
 from millstream.connect.data.schema import Schema, Type
 
@@ -134,7 +135,7 @@ class Postgres(Dialect):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._not_copied: set[str] = set()
+        self._not_copied: set[Bulk] = set()
 
     def parameters(self) -> dict[str, Any]:
         """For psycopg. What else stands in the URL is libpq's (`sslmode`), or pgjdbc's and left out."""
@@ -261,7 +262,7 @@ class Postgres(Dialect):
     def begin(self) -> None:
         self.execute("BEGIN")
 
-    def bulk_insert_sql(self, table: str, columns: Sequence[tuple[str, Column, Schema]]) -> str | None:
+    def bulk_insert(self, table: str, columns: Sequence[BulkColumn]) -> Bulk | None:
         """COPY, where it stores what INSERT would: it reads texts and casts nothing (1.5 for an integer is an
         error), overwrites generated identities and passes by rules."""
         for _, column, schema in columns:
@@ -270,17 +271,38 @@ class Postgres(Dialect):
         found = self.rows(_PLAIN_TABLE, (table,))
         if not columns or not found or not found[0][0]:
             return None
-        return f"COPY {table}({','.join(name for name, _, _ in columns)}) FROM STDIN"
+        return Bulk(f"COPY {table}({','.join(name for name, _, _ in columns)}) FROM STDIN")
 
-    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: str | None = None) -> int:
+    def bulk_upsert(
+        self, table: str, columns: Sequence[BulkColumn], keys: Sequence[str], others: Sequence[str]
+    ) -> Bulk | None:
+        """COPY into a table of this connection, and from there by one statement. It is made once: its rows go
+        with the transaction."""
+        if self.bulk_insert(table, columns) is None:
+            return None
+        names = ",".join(name for name, _, _ in columns)
+        digest = hashlib.sha256(f"{table}({names})".encode()).hexdigest()[:16]
+        staged = f"pg_temp.millstream_{digest}"
+        made = (
+            f"CREATE TEMP TABLE IF NOT EXISTS {staged} ON COMMIT DELETE ROWS AS "
+            f"SELECT {names} FROM {table} WITH NO DATA"
+        )
+        upsert = f"INSERT INTO {table}({names}) SELECT {names} FROM {staged} {on_conflict(keys, others)}"
+        return Bulk(f"COPY {staged}({names}) FROM STDIN", (made, f"DELETE FROM {staged}"), (upsert,))
+
+    def write_many(self, sql: str, rows: Sequence[Sequence[Any]], bulk: Bulk | None = None) -> int:
         if bulk is None or len(rows) < COPY_ROWS or bulk in self._not_copied:
             return super().write_many(sql, rows)
         self.execute("SAVEPOINT millstream_copy")
         try:
             with self.connection.cursor() as cursor:
-                with cursor.copy(bulk) as copy:
+                for statement in bulk.before:
+                    cursor.execute(statement)
+                with cursor.copy(bulk.sql) as copy:
                     for row in rows:
                         copy.write_row(row)
+                for statement in bulk.after:
+                    cursor.execute(statement)
                 changed = int(cursor.rowcount)
         except psycopg.Error as error:
             if self.is_unavailable(error):

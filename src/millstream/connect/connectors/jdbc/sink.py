@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from millstream.connect.api import Settings, SinkConnector, SinkContext, SinkTask
 from millstream.connect.config.config_def import ConfigValue
 from millstream.connect.connectors.jdbc.columns import TableId
-from millstream.connect.connectors.jdbc.dialect import Dialect, Unavailable
+from millstream.connect.connectors.jdbc.dialect import Bulk, BulkColumn, Dialect, Unavailable
 from millstream.connect.connectors.jdbc.sink_config import INSERT, SINK, UPSERT, table_name, validate_sink
 from millstream.connect.connectors.jdbc.sink_fields import FieldSettings, SinkField, SinkFields
 from millstream.connect.connectors.jdbc.sink_offsets import OffsetsTable
@@ -39,7 +39,7 @@ class _Statement:
     """One statement with many rows."""
 
     sql: str
-    bulk: str | None = None
+    bulk: Bulk | None = None
     records: list[SinkRecord] = field(default_factory=list)
     rows: list[list[Any]] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class _Plan:
     write: str
     delete: str
     order: tuple[SinkField, ...]
-    bulk: str | None
+    bulk: Bulk | None
     plain: bool  # the driver takes all values as they are
 
 
@@ -215,6 +215,11 @@ class JdbcSinkTask(SinkTask):
         def quoted(one: SinkField) -> str:
             return dialect.quoted(one.name if one.name in columns else lowered[one.name.lower()])
 
+        def bulk_columns() -> list[BulkColumn]:
+            known = [columns.get(one.name) or columns[lowered[one.name.lower()]] for one in fields.all]
+            schemas = [one.schema for one in fields.all]
+            return list(zip(keys + others, known, schemas, strict=True))
+
         keys, others = [quoted(one) for one in fields.keys], [quoted(one) for one in fields.others]
         table_sql = dialect.table_sql(table)
         where = " AND ".join(f"{key} = {dialect.mark}" for key in keys)
@@ -222,14 +227,10 @@ class JdbcSinkTask(SinkTask):
         order, bulk = fields.all, None
         if self._mode == INSERT:
             write = dialect.insert_sql(table_sql, keys + others)
-            if fit is None:
-                known = [columns.get(one.name) or columns[lowered[one.name.lower()]] for one in order]
-                schemas = [one.schema for one in order]
-                bulk = dialect.bulk_insert_sql(
-                    table_sql, list(zip(keys + others, known, schemas, strict=True))
-                )
+            bulk = dialect.bulk_insert(table_sql, bulk_columns()) if fit is None else None
         elif self._mode == UPSERT:
             write = dialect.upsert_sql(table_sql, keys, others)
+            bulk = dialect.bulk_upsert(table_sql, bulk_columns(), keys, others) if fit is None else None
         else:
             order = fields.others + fields.keys
             changes = ", ".join(f"{one} = {dialect.mark}" for one in others or keys)
