@@ -31,10 +31,14 @@ Ask = Callable[..., httpx.Response]
 
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return maven_class_path(tmp_path_factory.mktemp("connect"))
+
+
+def maven_class_path(folder: Path, *options: str) -> str:
     if not all(shutil.which(program) for program in ("mvn", "java")):
         pytest.skip("needs mvn and java")
-    jars = tmp_path_factory.mktemp("connect") / "class-path"
-    command = ["mvn", "-B", "-q", "-f", str(SOURCES / "pom.xml"), "dependency:build-classpath"]
+    jars = folder / "class-path"
+    command = ["mvn", "-B", "-q", "-f", str(SOURCES / "pom.xml"), *options, "dependency:build-classpath"]
     found = subprocess.run(
         [*command, f"-Dmdep.outputFile={jars}"], capture_output=True, text=True, timeout=600
     )
