@@ -332,7 +332,7 @@ class Controller:
         while True:
             await self._store.campaign()
             if self._keeper.unregistered:
-                await self._give_way()
+                await self._keeper.give_way()
                 return
             watchers: list[asyncio.Task[None]] = []
             try:
@@ -359,15 +359,6 @@ class Controller:
                 self.resign("this broker is not the controller")
                 for watcher in watchers:
                     watcher.cancel()
-
-    async def _give_way(self) -> None:
-        """Others cannot ask a controller that is no broker of theirs."""
-        while True:
-            try:
-                return await self._store.depose(self.broker_id, self.broker_epoch)
-            except Unavailable as problem:
-                log.warning("broker %d cannot give way yet: %s", self.broker_id, problem)
-                await asyncio.sleep(RETRY_SECONDS)
 
     async def _claim(self) -> None:
         """Takes the log over: from this entry on, no append of an earlier controller can succeed."""

@@ -80,3 +80,13 @@ class RegistrationKeeper:
         if broker_id not in image.brokers and image.last_epoch(broker_id) == controller.broker_epoch:
             self._forgotten = broker_id in image.brokers_gone
             self._fenced.set()
+
+    async def give_way(self) -> None:
+        """Others cannot ask a controller that is no broker of theirs."""
+        broker_id, epoch = self._controller.broker_id, self._controller.broker_epoch
+        while True:
+            try:
+                return await self._store.depose(broker_id, epoch)
+            except Unavailable as problem:
+                log.warning("broker %d cannot give way yet: %s", broker_id, problem)
+                await asyncio.sleep(RETRY_SECONDS)
