@@ -190,6 +190,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     began = time.monotonic()
     arguments = _arguments(argv)
+    from millstream.cluster.zookeeper.epochs import catch_up
     from millstream.settings.properties import parse_assignment, read_properties
 
     try:
@@ -201,6 +202,12 @@ def main(argv: list[str]) -> int:
             del properties["clientPort"]  # the line of the server says it
         host, port = client_address(properties, arguments.id)
         words = command(write_config(properties, arguments.id), arguments.heap, arguments.log_level)
+        if (epochs := catch_up(properties)) is not None:
+            print(
+                f"millstream zookeeper: the log has changes of epoch {epochs[1]}, and the server's own was "
+                f"{epochs[0]}: it was killed as it joined a leader, and goes on from there",
+                file=sys.stderr,
+            )
     except (CannotRun, OSError, ValueError) as error:
         print(f"millstream zookeeper: {error}", file=sys.stderr)
         return 2
