@@ -9,6 +9,7 @@ import javax.security.auth.login.Configuration;
 
 import com.yammer.metrics.core.Gauge;
 import com.yammer.metrics.core.MetricName;
+import kafka.security.JaasTestUtils;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.errors.DelegationTokenDisabledException;
@@ -49,6 +50,12 @@ final class Security {
         "ScramLoginModule", List.of("SCRAM-SHA-256", "SCRAM-SHA-512"),
         "OAuthBearerLoginModule", List.of("OAUTHBEARER"));
 
+    /** A class of a test that knows users, and the users that it knows. */
+    private static final String CALLBACK_HANDLER = "kafka.api.SaslPlainSslEndToEndAuthorizationTest$TestServerCallbackHandler";
+    private static final String CALLBACK_USERS = String.format(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required user_%s=\"user1-password\" user_%s=\"%s\" user_%s=\"broker-password\";",
+        JaasTestUtils.KAFKA_PLAIN_USER, JaasTestUtils.KAFKA_PLAIN_USER_2, JaasTestUtils.KAFKA_PLAIN_PASSWORD_2, JaasTestUtils.KAFKA_PLAIN_ADMIN);
+
     private Security() { }
 
     static boolean wanted(Map<String, String> protocols, Map<String, String> settings) {
@@ -79,6 +86,8 @@ final class Security {
             entries = Configuration.getConfiguration().getAppConfigurationEntry(listener.toLowerCase(Locale.ROOT) + ".KafkaServer");
             if (entries == null) entries = Configuration.getConfiguration().getAppConfigurationEntry("KafkaServer");
         }
+        if (CALLBACK_HANDLER.equals(settings.remove(prefix + "plain.sasl.server.callback.handler.class")))
+            settings.put(prefix + "plain.sasl.jaas.config", CALLBACK_USERS);
         for (AppConfigurationEntry entry : entries == null ? new AppConfigurationEntry[0] : entries) {
             StringBuilder text = new StringBuilder(entry.getLoginModuleName()).append(" required");
             entry.getOptions().forEach((name, value) -> text.append(' ').append(name).append("=\"").append(value).append('"'));
