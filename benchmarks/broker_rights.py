@@ -133,9 +133,8 @@ def main() -> int:
                 brokers.start(side)
             restricted.restrict()
             set_quota(restricted)
-            print(
-                f"{'broker CPU in us for a request':<34} {'TLS':>8} {'rights':>8}   ratio  interval        wall"
-            )
+            head = f"{'broker CPU in us for a request':<34} {'TLS':>8} {'rights':>8}"
+            print(f"{head}   ratio  interval        wall")
             for workload in WORKLOADS:
                 if given.only in workload.name:
                     fine &= compare(workload, (alone, restricted), given.pairs, given.seconds)
