@@ -45,7 +45,12 @@ def build() -> Suite:
         fresh = folder.with_name(f"{folder.name}.{os.getpid()}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         _compile(java, jars, {jar.name: jar for jar in found}, fresh)
-        fresh.replace(folder)
+        try:
+            fresh.replace(folder)
+        except OSError:  # another run has been faster
+            shutil.rmtree(fresh, ignore_errors=True)
+            if not folder.is_dir():
+                raise
     path = os.pathsep.join(map(str, [folder / "classes", *jars]))
     return Suite(java, path, folder / "log4j2.properties")
 
