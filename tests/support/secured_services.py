@@ -70,6 +70,7 @@ class SecuredKafka(WithUsers):
             "listener.security.protocol.map": f"{plain['listener.security.protocol.map']},SASL_SSL:SASL_SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.authority.issue("broker")),
+            "log.retention.ms": "-1",  # some tests write records of 1970, which it would delete after 30 s
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": jaas,
             **AUTHORIZER,
