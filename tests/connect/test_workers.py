@@ -14,7 +14,7 @@ import pytest
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.connect.errors import ConnectError
-from millstream.connect.herding.assignment import CONNECTOR, assign
+from millstream.connect.herding.assignment import CONNECTOR, Item, assign
 from millstream.connect.herding.members import Absences, decode_url, encode_metadata
 from millstream.connect.stores.config_state import ConfigState, connector_record, task_records
 from millstream.connect.stores.topic_store import make_sure_of_topic
@@ -320,3 +320,37 @@ def test_a_topic_that_brokers_hear_of_later(connect_broker: str, monkeypatch: py
         make_sure_of_topic(cluster, "made-late", 1, 1, "config.storage.topic")
         assert len(cluster.topic("made-late").partitions) == 1
     assert len(answers) >= 4
+
+
+def test_a_worker_that_goes_while_the_other_one_deals(
+    make_worker: MakeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that stays sees it in the middle of its round: what that moves to it must not be lost."""
+    worker = make_worker(worker="127.0.0.1:1")
+    inner = worker.herder.worker
+    here, there = "http://127.0.0.1:1/", "http://127.0.0.1:2/"
+    members = {"now": frozenset({here, there})}
+    monkeypatch.setattr(inner, "_members", lambda: members["now"])
+    (tmp_path / "in.txt").write_text("x\n")
+    settings = source(tmp_path / "in.txt", "while-dealing")
+    first = [f"m{number}" for number in range(6)]
+    for name in first:
+        assert worker.http.put(f"/connectors/{name}/config", json=settings).status_code == 201
+    wait_until(lambda: {item.connector for item in inner.assignment} == set(first))
+    waiting = {item.connector for item, url in inner.assignment.items() if url == there}
+    assert waiting, "nobody runs these"
+    counts = {name: len(worker.herder.configs.tasks.get(name, [])) for name in first}
+    names = (f"last{number}" for number in range(100))
+    last = next(
+        one for one in names if assign([here, there], counts | {one: 0})[Item(one, CONNECTOR)] == here
+    )
+    deal = inner._keep_tasks
+
+    def gone_meanwhile(name: str, *arguments: Any) -> None:
+        if name == last:
+            members["now"] = frozenset({here})
+        deal(name, *arguments)
+
+    monkeypatch.setattr(inner, "_keep_tasks", gone_meanwhile)
+    assert worker.http.put(f"/connectors/{last}/config", json=settings).status_code == 201
+    wait_until(lambda: all(worker.states(name) == ["RUNNING"] * 2 for name in [*first, last]))

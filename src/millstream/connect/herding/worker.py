@@ -269,10 +269,8 @@ class Worker:
         if tasks != self._configs.tasks.get(name) or settings != self._configs.applied.get(name):
             self._fence(name, connector, len(tasks))
             self._store.append(task_records(name, tasks))
-            self.assignment = assign(
-                self._members(),
-                {one: len(self._configs.tasks.get(one, [])) for one in self._configs.connectors},
-            )
+            # Whoever came or went meanwhile moves others, too.
+            self.changed(*(self._moved() - {name}))
 
     def _dealt(
         self, name: str, connector: Connector, settings: dict[str, str], resolved: Mapping[str, str]
