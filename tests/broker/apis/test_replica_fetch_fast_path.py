@@ -404,6 +404,36 @@ def test_an_append_to_one_of_many_partitions_touches_no_other(tmp_path: Path) ->
     leader.close()
 
 
+def test_a_partition_that_leaves_the_session_and_comes_back_is_followed(tmp_path: Path) -> None:
+    """Found by the simulation: a fetch that taught nothing took it out of the session, and the fast path that
+    still knew it served what was stated of it next. The session never heard of it, and it was starved."""
+    clock = Clock()
+    leader = Leader(tmp_path, clock, fast=True)
+    replica = leader.replicas[0]
+    for _ in range(4):
+        replica.run()
+    assert isinstance(replica.connection.fast_path, ReplicaFetchFastPath)
+    partition = leader.partitions[0]
+    key = (partition.topic_id.bytes, partition.index)
+    replica.hurry()
+    replica.follower.forget(key)
+    leader.handler.max_parked = 0  # which is answered at once
+    replica.run()
+    leader.handler.max_parked = 10
+    replica.follow(partition)
+    replica.run()
+    for append in (False, True):
+        if append:
+            _appends(0, 100, 1)(leader)
+        for _ in range(3):
+            clock.now_ms += 1000
+            leader.loop.fire()
+            replica.hurry()
+            replica.run()
+    assert replica.logs[key].end_offset == partition.log.end_offset == 1
+    leader.close()
+
+
 def test_a_connection_that_closes_leaves_no_trace(tmp_path: Path) -> None:
     leader = Leader(tmp_path, Clock(), fast=True)
     for _ in range(3):

@@ -36,12 +36,13 @@ class Cached:
 
 
 class Session:
-    __slots__ = ("by_id", "epoch", "id", "last_used", "partitions")
+    __slots__ = ("by_id", "changes", "epoch", "id", "last_used", "partitions")
 
     def __init__(self, id: int, by_id: bool, now: float) -> None:
         self.id = id
         self.by_id = by_id
         self.epoch = 1
+        self.changes = 0  # how often partitions came or went
         self.last_used = now
         self.partitions: dict[Key, Cached] = {}
 
@@ -56,6 +57,7 @@ class Session:
                 cached = partitions.get((topic, want.partition))
                 if cached is None:
                     partitions[(topic, want.partition)] = Cached(want)
+                    self.changes += 1
                 else:
                     if want.leader_epoch != cached.want.leader_epoch:
                         # What it was told under another epoch, a follower may not have taken.
@@ -63,7 +65,8 @@ class Session:
                     cached.want = want
         for topic, indexes in forgotten:
             for index in indexes:
-                partitions.pop((topic, index), None)
+                if partitions.pop((topic, index), None) is not None:
+                    self.changes += 1
 
     def to_back(self, keys: list[Key]) -> None:
         for key in keys:

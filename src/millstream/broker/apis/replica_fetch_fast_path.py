@@ -91,6 +91,7 @@ class ReplicaFetchFastPath:
         "_active",
         "_begins",
         "_body_at",
+        "_changes",
         "_connection",
         "_correlation_id",
         "_deadline",
@@ -125,6 +126,7 @@ class ReplicaFetchFastPath:
         self._handler = handler
         self._connection = connection
         self._session = session
+        self._changes = session.changes
         self._version = version
         self._request = request._replace(session_id=session.id, topics=[], forgotten=[])
         self.api = handler.api
@@ -231,6 +233,12 @@ class ReplicaFetchFastPath:
     def try_handle(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
         now = connection.loop.time()
         session = self._session
+        if session.changes != self._changes:
+            # A fetch that taught nothing (one in slices, say) added partitions to the session or took some
+            # out. What is stated of those has to reach the session.
+            self.leave()
+            connection.fast_path = None
+            return False
         stated: Stated = []
         if end - start == self._one.size:
             (
