@@ -9,6 +9,7 @@ from millstream.cluster.commands import (
     BrokerLost,
     ClaimController,
     CreateTopics,
+    ElectLeaders,
     FeatureUpdate,
     NewTopic,
     ProducerIdBlock,
@@ -275,6 +276,23 @@ def test_a_broker_that_is_forgotten_alive_leads_nothing_and_needs_a_new_life() -
     world.do(RegisterBroker(2, epoch + 1, "life", ()))
     assert world.partition("b").leader == 2 and world.image.last_epoch(2) == epoch + 1
     assert world.image.brokers_gone == {}
+
+
+def test_a_process_loses_its_data_once() -> None:
+    """It says so again when its session ends before it has seen that it was let in. What it has by then it has
+    written itself, and may be the only one to have."""
+    world = World(1, 2)
+    world.topic("a", (2, 1))
+    world.do(BrokerLost(1, world.image.brokers[1].epoch))
+    epoch = world.image.brokers[2].epoch
+    for more in (1, 2):
+        world.do(RegisterBroker(2, epoch + more, "life", (), lost_data=True))
+        if more == 1:  # nobody has everything any more: an administrator decides
+            assert shape(world.partition("a")) == (-1, (), ())
+            world.do(ElectLeaders([("a", 0)], unclean=True))
+        assert shape(world.partition("a")) == (2, (2,), ())
+    world.do(RegisterBroker(2, epoch + 3, "another life", (), lost_data=True))
+    assert shape(world.partition("a")) == (-1, (), ())
 
 
 # --- who may join -------------------------------------------------------------------------------------------

@@ -73,6 +73,10 @@ class MemoryLog:
         self.start_offset = 0
         self.high_watermark = 0
         self.recovery_point = 0
+        # Cut below its high watermark, which only an unclean election makes happen. The checkpoint is written
+        # every few seconds, by a broker as by Kafka; one that is killed before that may show what was cut off
+        # and is not committed as committed. Known, and not simulated: here it is as if written at once.
+        self.cut_to: int | None = None
         self.verified = 0  # so many of the entries are known to be those that were committed
         self.compared: dict[object, int] = {}
         self._committed, self._grown = committed, grown
@@ -84,6 +88,7 @@ class MemoryLog:
         log.entries = list(self.entries)
         log.recovery_point = self.recovery_point
         log.verified = self.verified
+        log.cut_to = self.cut_to
         log.start_offset = self.start_offset
         for offset in range(log.start_offset, len(log.entries)):
             log.epochs.assign(log.entries[offset].epoch, offset)
@@ -130,7 +135,8 @@ class MemoryLog:
         del self.entries[offset:]
         self.epochs.truncate_end(offset)
         self.start_offset = min(self.start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        if offset < self.high_watermark:
+            self.high_watermark = self.cut_to = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.verified = min(self.verified, offset)
 
@@ -198,7 +204,9 @@ class SimLogDirs:
         disk = self._disk
         for key, old in disk.logs.items():
             log = disk.logs[key] = self.logs[key] = old.reopened()
-            log.high_watermark = min(max(disk.high_watermarks.get(key, 0), log.start_offset), log.end_offset)
+            saved = disk.high_watermarks.get(key, 0)
+            saved = saved if log.cut_to is None else min(saved, log.cut_to)
+            log.high_watermark = min(max(saved, log.start_offset), log.end_offset)
 
     def create(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> MemoryLog:
         key = TopicPartition(topic, index)

@@ -137,6 +137,7 @@ class Faults:
         for key, log in disk.logs.items():
             log.recovery_point = log.end_offset
             disk.high_watermarks[key] = log.high_watermark
+            log.cut_to = None
 
     def hold(self, broker_id: int, seconds: float) -> None:
         """As SIGSTOP: nothing goes in or out, nothing is lost. Its session may expire meanwhile."""

@@ -69,6 +69,7 @@ class TransactionWorld(World):
         self.settings = SETTINGS
         self.plan.pause *= 2  # a transaction is many steps: most should come to their end
         self.plan.seconds = 35.0
+        self.plan.unclean = False  # what clients were told would not hold
         self.data_partitions = [TopicPartition(DATA, index) for index in range(self.plan.partitions)]
         self.ledger: list[LedgerEntry] = []
         self.producers: dict[str, TransactionalProducer] = {}  # by transactional id: the newest instance

@@ -78,7 +78,10 @@ def register_broker(image: Image, command: RegisterBroker, context: Context) -> 
         if before is not None:
             records.append(BrokerDown(broker_id, before.epoch))
         records.append(now)
-        records += _after_new_life(image, now, command.lost_data, context)
+        # A process that was let in has reported its loss; what it has by now it has written itself since.
+        earlier = before or image.last_lives.get(broker_id)
+        known_loss = earlier is not None and earlier.incarnation == command.incarnation
+        records += _after_new_life(image, now, command.lost_data and not known_loss, context)
     return Decision(records, command.epoch, may_be_split=True)
 
 
