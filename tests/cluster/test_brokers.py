@@ -279,7 +279,7 @@ def test_a_broker_that_is_forgotten_alive_leads_nothing_and_needs_a_new_life() -
 
 
 def test_a_process_loses_its_data_once() -> None:
-    """It says so again when its session ends before it has seen that it was let in. What it has by then it has
+    """It says so again if its session ends before it has seen that it was let in. What it has then, it has
     written itself, and may be the only one to have."""
     world = World(1, 2)
     world.topic("a", (2, 1))
