@@ -207,6 +207,7 @@ class SimLogDirs:
             saved = disk.high_watermarks.get(key, 0)
             saved = saved if log.cut_to is None else min(saved, log.cut_to)
             log.high_watermark = min(max(saved, log.start_offset), log.end_offset)
+            log.set_high_watermark(log.high_watermark)  # which also tells what the log knows of producers
 
     def create(self, topic: str, index: int, topic_id: UUID, config: LogConfig) -> MemoryLog:
         key = TopicPartition(topic, index)
