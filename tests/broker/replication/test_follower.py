@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from millstream.broker.replication.follower import Follower
+from millstream.settings.log_config import LogConfig
+from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.replica_fetch import Fetched, FetchedAll, Key, Position, ReplicaFetch
+
+from ...storage.batches import NOW, batch
 
 KEY: Key = (b"t" * 16, 0)
 OTHER: Key = (b"u" * 16, 3)
@@ -129,6 +134,23 @@ def test_a_follower_without_anything_in_common_starts_at_nothing(follower: Follo
     follower.follow(KEY, log, 5)
     follower.answered(ask(follower), answer(diverging=(1, 4)))
     assert (log.start_offset, log.end_offset) == (4, 4)
+
+
+def test_a_log_whose_records_were_all_deleted_is_not_told_to_be_cut_for_ever(
+    follower: Follower, tmp_path: Path
+) -> None:
+    """Found by the simulation. The epoch of its last batch is one that the leader never had."""
+    log = PartitionLog.open(tmp_path / "t-0", LogConfig())
+    log.append_leader(batch(3), 1, NOW)
+    log.set_high_watermark(3)
+    log.advance_start(3)
+    assert (log.start_offset, log.end_offset, log.last_epoch()) == (3, 3, 1)
+    follower.follow(KEY, log, 5)
+    for _ in range(2):  # the first takes away what it knows of the epoch that began where it ends
+        follower.answered(ask(follower), answer(diverging=(0, 6)))
+        follower.failed()  # so that it states its position again
+    assert (log.start_offset, log.end_offset, log.last_epoch()) == (3, 3, -1)
+    log.close()
 
 
 def test_outside_of_the_leaders_log_it_starts_again(follower: Follower) -> None:

@@ -258,10 +258,10 @@ def _still_counts(partition: FollowedPartition) -> bool:
 
 
 def _cut(log: ReplicaLog, epoch: int, end: int) -> None:
-    """The logs may agree up to the end of `epoch`, on the shorter one of them."""
+    """The logs may agree up to the end of `epoch`, on the shorter one of them. A log whose records were all
+    deleted knows no epochs: it starts again where it ends, or the last one would be told apart for ever."""
     _, mine = log.epoch_end(epoch)
-    offset = min(end, mine) if mine >= 0 else end
-    offset = max(offset, 0)
+    offset = max(min(end, mine if mine >= 0 else log.start_offset), 0)
     if offset < log.high_watermark:
         logger.error(
             "%s is cut to %d, below its high watermark %d: committed records are lost, as happens only "
@@ -270,7 +270,7 @@ def _cut(log: ReplicaLog, epoch: int, end: int) -> None:
             offset,
             log.high_watermark,
         )
-    if offset < log.start_offset:
+    if offset < log.start_offset or mine < 0:
         log.reset_at(offset)
     else:
         log.truncate_to(offset)
