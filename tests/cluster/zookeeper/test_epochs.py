@@ -40,3 +40,17 @@ def test_a_server_whose_epoch_is_older_than_its_log_starts_again(tmp_path: Path)
             _set_epoch(folder, name, last - 1)
         assert catch_up({"dataDir": str(folder)}) is None, "an epoch that was not accepted is not ours to set"
         assert _epoch(folder, CURRENT) == last - 1
+
+
+@pytest.mark.parametrize(("end", "expected"), [(b"\0\0\0\1/", (4, 5)), (b"\0\0\0", None)])
+def test_a_snapshot_counts_only_if_it_is_whole(
+    tmp_path: Path, end: bytes, expected: tuple[int, int] | None
+) -> None:
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    (folder / "snapshot.400000002").write_bytes(b"ZKSN" + b"\0\0\0\1/")
+    (folder / "snapshot.500000006").write_bytes(b"ZKSN" + end)
+    _set_epoch(tmp_path, ACCEPTED, 5)
+    _set_epoch(tmp_path, CURRENT, 4)
+    assert catch_up({"dataDir": str(tmp_path)}) == expected
+    assert _epoch(tmp_path, CURRENT) == (5 if expected else 4)
