@@ -229,6 +229,7 @@ def test_windows_and_sessions_of_long_keys(tmp_path: Path, size: int) -> None:
         assert [(at, key) for at, _, key, _ in stores[2].waiting()] == [
             (start, key) for start in (10, 20, 30) for key in sorted(keys)
         ]
+        stores[0].drain()
         stores[0].put(keys[0], 200_000, 1, 200_000)  # the others have expired and are swept
         assert len(stores[0].rows) == 1
         folder.close()
@@ -284,6 +285,27 @@ def test_what_has_expired_is_not_restored(tmp_path: Path) -> None:
     assert [start for start, _ in windows.fetch(b"k", 0, FOREVER)] == [901, 1000]
     assert [end for _, end, _ in sessions.find(b"k", 0, FOREVER)] == [901, 1000]
     assert (len(windows.rows), len(sessions.rows)) == (2, 2)
+    folder.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_expires_before_the_next_commit_reaches_the_changelog(tmp_path: Path, on_disk: bool) -> None:
+    """As what it was, and not as a tombstone."""
+    folder = StoreFolder(tmp_path, size=16 << 20)
+
+    def opened(spec: StoreSpec) -> Any:
+        return folder.open(spec, "app") if on_disk else in_memory(spec, "app")
+
+    windows = opened(StoreSpec("windows", "window", serdes.STRING, serdes.STRING, 100, 10))
+    sessions = opened(StoreSpec("sessions", "session", serdes.STRING, serdes.STRING, 100))
+    joined = opened(_join_side())
+    later = 9_000_000_000_000  # far enough for a sweep
+    for start in (0, later):
+        windows.put(b"k", start, "v", start)
+        sessions.put(b"k", start, start, "v")
+    joined.add_rows([b"k", b"k"], [0, later], [b"v", b"v"])
+    for store in (windows, sessions, joined):
+        assert [(value, stamp) for _, value, stamp in store.drain()] == [(b"v", 0), (b"v", later)], store
     folder.close()
 
 

@@ -254,8 +254,9 @@ class LmdbWindowStore(_Lmdb):
         self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
         oldest = _TIME.pack(max(self.oldest, 0))  # starts are written so that they sort as bytes
         for row_key in [row_key for row_key in self.rows.row_keys() if row_key[-12:-4] < oldest]:
-            self.rows.cached.pop(row_key, None)
-            self.rows.put(row_key, None)
+            if row_key not in self._dirty:  # the changelog has yet to get it
+                self.rows.cached.pop(row_key, None)
+                self.rows.put(row_key, None)
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:
@@ -340,7 +341,8 @@ class LmdbSessionStore(_Lmdb):
         for row_key in [
             row[0] for row in self.rows.range(None, None) if split_session_key(row[0])[2] < oldest
         ]:
-            self.rows.put(row_key, None)
+            if row_key not in self._dirty:  # the changelog has yet to get it
+                self.rows.put(row_key, None)
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:

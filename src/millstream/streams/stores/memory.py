@@ -234,7 +234,8 @@ class MemoryWindowStore(_Memory):
         for key in list(self._rows):
             windows = self._rows[key]
             for start in [start for start in windows if start < oldest]:
-                del windows[start]
+                if (key, start) not in self._dirty:  # the changelog has yet to get it
+                    del windows[start]
             if not windows:
                 del self._rows[key]
 
@@ -325,8 +326,9 @@ class MemorySessionStore(_Memory):
         oldest = self._oldest
         for key in list(self._rows):
             sessions = self._rows[key]
-            for row_key in [row_key for row_key in sessions if row_key[0] < oldest]:
-                del sessions[row_key]
+            for end, start in [row_key for row_key in sessions if row_key[0] < oldest]:
+                if (key, start, end) not in self._dirty:  # the changelog has yet to get it
+                    del sessions[end, start]
             if not sessions:
                 del self._rows[key]
 
