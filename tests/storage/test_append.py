@@ -303,6 +303,40 @@ def test_follower_refuses_nonsense(open_log: OpenLog) -> None:
     assert read_header(log.read(5, 1000).read()).base_offset == 10
 
 
+@pytest.mark.parametrize("filled", [0, 3])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_follower_begins_a_segment_behind_a_gap_that_no_index_could_express(
+    open_log: OpenLog, filled: int, together: bool
+) -> None:
+    """Of a compacted log that is very long; indexes have 31 bits for the distance from the segment's base."""
+    log = open_log()
+    fill(log, filled)
+    far = [(1 << 32) + 5, (1 << 32) + 6, (1 << 40) + 7]
+    parts = []
+    for offset in far:
+        data = bytearray(batch())
+        struct.pack_into(">q", data, 0, offset)
+        parts.append(bytes(data))
+    for sent in [b"".join(parts)] if together else parts:
+        log.append_follower(memoryview(sent))
+    expected = [*range(filled), *far]
+    for _ in range(2):
+        assert [header.base_offset for header, _ in contents(log)] == expected
+        assert log.bases == [*([0] if filled else []), far[0], far[2]]
+        assert log.start_offset == expected[0]
+        assert log.end_offset == far[-1] + 1
+        log.set_high_watermark(log.end_offset)
+        assert read_header(log.read(far[0] - 1000 if filled else far[0], 1000).read()).base_offset == far[0]
+        assert read_header(log.read(far[1] + 1, 1000).read()).base_offset == far[2]
+        log.close()
+        log = open_log()
+    for offset in (-1, (1 << 63) - 1):
+        data = bytearray(batch())
+        struct.pack_into(">q", data, 0, offset)
+        with pytest.raises(KafkaError, match="the leader sent offset"):
+            log.append_follower(memoryview(data))
+
+
 def test_checksum_covers_what_is_stored(open_log: OpenLog) -> None:
     log = open_log(LogConfig(message_timestamp_type="LogAppendTime", compression_type="gzip"))
     log.append_leader(real([b"x"] * 10), 1, NOW)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from millstream.storage import validate
 from millstream.storage.append_fast_path import FastAppendLog, stamp
 from millstream.storage.files import storage_error
+from millstream.storage.index import MAX_RELATIVE
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import encode_marker
@@ -136,10 +137,17 @@ class AppendableLog(FastAppendLog):
         first = start = 0
         while first < len(headers):
             size, stop, newest = headers[first].size, first + 1, headers[first].max_timestamp
-            while stop < len(headers) and size + headers[stop].size <= limit:
+            base = headers[first].base_offset
+            while (
+                stop < len(headers)
+                and size + headers[stop].size <= limit
+                and headers[stop].last_offset - base <= MAX_RELATIVE
+            ):
                 size += headers[stop].size
                 newest = max(newest, headers[stop].max_timestamp)
                 stop += 1
+            if headers[stop - 1].last_offset - self.active.base_offset > MAX_RELATIVE:
+                self._begin_segment_at(base, now_ms)
             # A batch from before segment.bytes was lowered has to fit all the same.
             self._make_room(min(size, limit), headers[stop - 1].last_offset, newest, now_ms)
             self._read_aborted()

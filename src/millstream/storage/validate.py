@@ -41,6 +41,7 @@ from millstream.wire.compression import DEFAULT_LIMIT, DecompressedTooLarge
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 
 MAX_CODEC = 4
+LARGEST_OFFSET = (1 << 63) - 1
 MAX_OPENED_BYTES = 4 << 20  # bytes of records opened only to name the bad ones
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LENGTH = struct.Struct(">i")
@@ -93,7 +94,11 @@ def split_replicated(
             raise KafkaError(
                 ErrorCode.corrupt_message, f"wrong checksum at offset {header.base_offset} of {name}"
             )
-        if header.base_offset < expected or header.last_offset_delta < 0:
+        if (
+            header.base_offset < expected
+            or header.last_offset_delta < 0
+            or header.next_offset > LARGEST_OFFSET
+        ):
             raise KafkaError(
                 ErrorCode.invalid_record,
                 f"the leader sent offset {header.base_offset} where {name} needs {expected} or later",

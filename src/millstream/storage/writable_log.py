@@ -31,13 +31,13 @@ from millstream.storage.files import (
     storage_error,
     write_all,
 )
+from millstream.storage.index import MAX_RELATIVE
 from millstream.storage.producers import REMEMBERED, Producer, ProducerTable
 from millstream.storage.segment import OPEN_END, SNAPSHOT, Segment, file_stem
 from millstream.wire.batch import MAX_SEQUENCE
 from millstream.wire.errors import ErrorCode, KafkaError
 
 NEVER = (1 << 63) - 1
-MAX_RELATIVE = 0x7FFFFFFF
 
 
 class WritableLog:
@@ -433,6 +433,32 @@ class WritableLog:
         self.snapshot_position = 0
         self.name_changes += 1
         self._jitter_ms = int(random.random() * min(self._config.segment_jitter_ms, self._config.segment_ms))
+        self._ask_before_next_append()
+
+    def _begin_segment_at(self, offset: int, now_ms: int) -> None:
+        """What comes next is too far from the base of the active segment for its indexes. Between the log's
+        end and `offset` there is nothing, as after a compaction at the leader."""
+        try:
+            if self._tail_is_dirty:
+                self._cut_tail()
+            self.end_offset = offset
+            if self.active.size:
+                self._roll(now_ms)
+            elif self.active.base_offset < offset:
+                fresh = Segment(self.folder, offset, self.pool)
+                fresh.created_ms = now_ms
+                fresh.create()
+                self.reaper.add(now_ms + self._config.file_delete_delay_ms, self.active.doom())
+                self.segments[-1] = self.active = fresh
+                self.bases[-1] = offset
+                self.name_changes += 1
+                self._hints.clear()
+        except OSError as error:
+            self.write_problem = error.strerror or str(error)
+            raise storage_error(f"append to {self.name}", error) from error
+        if self.start_offset < self.bases[0]:
+            self.start_offset = self.bases[0]
+            self.high_watermark = max(self.high_watermark, self.start_offset)
         self._ask_before_next_append()
 
     # -- producer snapshots ----------------------------------------------------------------------------------
