@@ -20,6 +20,7 @@ MAX_BATCH = 1 << 20
 
 
 class BatchSegment:
+    base_offset = 0
     end_offset = 1 << 60
 
     def __init__(self, log: BatchLog) -> None:

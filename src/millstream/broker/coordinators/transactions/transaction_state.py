@@ -275,7 +275,8 @@ class TransactionStateMachine:
         current = self.current
         if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
-        behind = producer_id == current.producer_id and epoch == current.epoch - 1
+        # The last epoch is for fencing, and nobody's: who is behind it has not ended anything itself.
+        behind = producer_id == current.producer_id and epoch == current.epoch - 1 < LAST_EPOCH
         # The id has changed since.
         rotated = (producer_id, epoch, current.epoch) == (
             current.previous_id,
@@ -300,8 +301,7 @@ class TransactionStateMachine:
         return self._prepare(commit, client_version, self._next_epoch(), current.epoch, next_id, now_ms)
 
     def _next_epoch(self) -> int:
-        """No producer should have the last one, which is for fencing. One that has it nevertheless (version 2
-        tells it who repeats an abort that version 1 fenced) can still be ended."""
+        """No producer has the last one, which is for fencing."""
         return min(self.current.epoch + 1, MAX_EPOCH)
 
     def _prepare(
