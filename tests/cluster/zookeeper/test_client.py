@@ -197,7 +197,10 @@ ANSWER = struct.pack(">iiiqi", 36, 0, 6000, 7, 16) + bytes(16)  # a good handsha
 async def test_a_server_that_talks_nonsense(answers: list[bytes]) -> None:
     """It costs the connection and is tried again, until the patience ends."""
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         for answer in answers:
             await reader.read(4096)
             writer.write(answer)
@@ -212,6 +215,9 @@ async def test_a_server_that_talks_nonsense(answers: list[bytes]) -> None:
         await client.get("/a")
     await client.close()
     server.close()
+    for writer in writers:
+        writer.close()
+    await asyncio.sleep(0.01)  # their transports are closed before the loop is
 
 
 def test_fields_that_lie_about_their_length() -> None:
